@@ -1,0 +1,89 @@
+#include "base/arena.h"
+
+#include <stdlib.h>
+
+/* Small requests share blocks of this size; a larger one gets its own. */
+enum { BLOCK_BYTES = 64 * 1024 };
+
+struct arena_block {
+    struct arena_block *next;
+    size_t bytes; /* as asked of the allocator, header included */
+    size_t used;
+};
+
+static void *heap_allocate(void *user, size_t bytes, size_t alignment)
+{
+    (void)user;
+    void *pointer = NULL;
+    return posix_memalign(&pointer, alignment, bytes) == 0 ? pointer : NULL;
+}
+
+static void heap_release(void *user, void *pointer, size_t bytes)
+{
+    (void)user;
+    (void)bytes;
+    free(pointer);
+}
+
+const mf_allocator allocator_heap = { .allocate = heap_allocate, .release = heap_release };
+
+void arena_init(struct arena *arena, const mf_allocator *allocator)
+{
+    *arena = (struct arena){ .allocator = allocator };
+}
+
+void arena_free(struct arena *arena)
+{
+    struct arena_block *block = arena->blocks;
+    while (block) {
+        struct arena_block *next = block->next;
+        arena->allocator->release(arena->allocator->user, block, block->bytes);
+        block = next;
+    }
+    arena->blocks = NULL;
+    arena->total_bytes = 0;
+}
+
+static struct arena_block *block_new(struct arena *arena, size_t payload)
+{
+    const mf_allocator *allocator = arena->allocator;
+    size_t header = align_up(sizeof(struct arena_block), CACHE_LINE);
+    size_t bytes = header + max_size(payload, BLOCK_BYTES - header);
+    struct arena_block *block = allocator->allocate(allocator->user, bytes, CACHE_LINE);
+    if (!block) return NULL;
+    *block = (struct arena_block){ .bytes = bytes, .used = header };
+    arena->total_bytes += bytes;
+    return block;
+}
+
+void *arena_take(struct arena *arena, size_t count, size_t size)
+{
+    uint64_t bytes;
+    if (!checked_multiply(&bytes, count, size) || bytes > SIZE_MAX / 2) return NULL;
+    bytes = align_up(bytes, CACHE_LINE);
+
+    struct arena_block *block = arena->blocks;
+    if (!block || block->bytes - block->used < bytes) {
+        block = block_new(arena, bytes);
+        if (!block) return NULL;
+        bool own_block = arena->blocks && bytes > BLOCK_BYTES / 4;
+        if (own_block) { /* keep filling the current block afterwards */
+            block->next = arena->blocks->next;
+            arena->blocks->next = block;
+        } else {
+            block->next = arena->blocks;
+            arena->blocks = block;
+        }
+    }
+    void *pointer = (uint8_t *)block + block->used;
+    block->used += bytes;
+    return memset(pointer, 0, bytes);
+}
+
+char *arena_text(struct arena *arena, const char *text, size_t length)
+{
+    if (length == SIZE_MAX) return NULL;
+    char *copy = arena_take(arena, length + 1, 1);
+    if (copy && length) memcpy(copy, text, length);
+    return copy;
+}

@@ -1,0 +1,38 @@
+/* arena.h: memory with one lifetime.
+ *
+ * An arena hands out zeroed memory and gives all of it back at once.  The
+ * project has two kinds: a model's (bindings, names, resident weights) and a
+ * session's (state, scratch).  Nothing is taken from an arena during decode.
+ *
+ * Threads: an arena has one owner. */
+#ifndef BASE_ARENA_H
+#define BASE_ARENA_H
+
+#include "base/common.h"
+#include "moeflux.h"
+
+struct arena_block;
+
+struct arena {
+    const mf_allocator *allocator;
+    struct arena_block *blocks; /* newest first */
+    size_t total_bytes;         /* what the allocator has given */
+};
+
+/* The C library's heap. */
+extern const mf_allocator allocator_heap;
+
+void arena_init(struct arena *arena, const mf_allocator *allocator);
+void arena_free(struct arena *arena);
+
+/* `count` elements of `size` bytes, zeroed, aligned to a cache line; NULL when
+ * the product overflows or there is no memory.  Zero elements give a valid pointer. */
+void *arena_take(struct arena *arena, size_t count, size_t size);
+
+/* A terminated copy of `length` bytes. */
+char *arena_text(struct arena *arena, const char *text, size_t length);
+
+/* struct layer *layers = ARENA_NEW(arena, struct layer, count); */
+#define ARENA_NEW(arena, type, count) ((type *)arena_take((arena), (count), sizeof(type)))
+
+#endif

@@ -1,0 +1,38 @@
+/* json.h: reading JSON that nobody vouches for.
+ *
+ * jansson parses; these helpers add what every reader here needs: duplicate keys
+ * refused, sizes bounded, and a message that names file and field.  `where` is
+ * the name of the file (or text) that the value came from. */
+#ifndef BASE_JSON_H
+#define BASE_JSON_H
+
+#include "base/common.h"
+#include "moeflux.h"
+
+#include <jansson.h>
+
+/* The parsed value; the caller owns it (json_decref). */
+mf_status json_parse_new(json_t **out, const char *text, size_t length, const char *where,
+                         mf_error *why);
+mf_status json_read_file_new(json_t **out, const mf_files *files, const char *path, size_t limit,
+                             mf_error *why);
+
+/* A field that must be there, and a whole number between `low` and `high`. */
+mf_status json_need_count(uint64_t *out, const json_t *object, const char *key, uint64_t low,
+                          uint64_t high, const char *where, mf_error *why);
+
+/* The same, keeping *out when the field is absent or null. */
+mf_status json_maybe_count(uint64_t *out, const json_t *object, const char *key, uint64_t low,
+                           uint64_t high, const char *where, mf_error *why);
+mf_status json_maybe_real(double *out, const json_t *object, const char *key, const char *where,
+                          mf_error *why);
+mf_status json_maybe_flag(bool *out, const json_t *object, const char *key, const char *where,
+                          mf_error *why);
+/* *out is borrowed from `object`. */
+mf_status json_maybe_text(const char **out, const json_t *object, const char *key,
+                          const char *where, mf_error *why);
+
+/* "a string", "an object", … for messages. */
+const char *json_kind(const json_t *value);
+
+#endif

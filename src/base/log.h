@@ -1,0 +1,16 @@
+/* log.h: notes for a person, through the callback given at engine open.
+ * The library itself never prints; without a callback a note is dropped. */
+#ifndef BASE_LOG_H
+#define BASE_LOG_H
+
+#include "moeflux.h"
+
+struct logger {
+    mf_log_function write; /* may be NULL */
+    void *user;
+};
+
+void log_note(const struct logger *logger, mf_log_level level, const char *format, ...)
+    MF_PRINTF(3, 4);
+
+#endif

@@ -1,0 +1,187 @@
+#include "base/thread_pool.h"
+
+#include "base/status.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* A count that threads wait to see change.  On its own cache line: waiters spin on it. */
+struct signal {
+    _Alignas(CACHE_LINE) atomic_uint value;
+    atomic_uint sleepers;
+};
+
+struct thread_pool {
+    const mf_allocator *allocator;
+    unsigned count;   /* workers, the caller included */
+    unsigned started; /* threads that were created */
+    pthread_t *threads;
+
+    struct signal run;     /* bumped to start a run, and to end the pool */
+    struct signal barrier; /* bumped when the last worker arrives */
+    _Alignas(CACHE_LINE) atomic_uint arrived;
+
+    pool_task task; /* written before `run` is bumped, read after */
+    void *argument;
+    bool ending;
+};
+
+struct thread_start {
+    struct thread_pool *pool;
+    unsigned index;
+};
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void futex_wait(atomic_uint *address, unsigned seen)
+{
+    syscall(SYS_futex, address, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+static void futex_wake_all(atomic_uint *address)
+{
+    syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Waits until the value differs from `seen`. */
+static void signal_wait(struct signal *signal, unsigned seen)
+{
+    enum { SPINS = 600 }; /* about 20 µs of pause instructions */
+    for (unsigned i = 0; i < SPINS; i++) {
+        if (atomic_load_explicit(&signal->value, memory_order_acquire) != seen) return;
+        relax();
+    }
+    atomic_fetch_add(&signal->sleepers, 1);
+    while (atomic_load(&signal->value) == seen) futex_wait(&signal->value, seen);
+    atomic_fetch_sub(&signal->sleepers, 1);
+}
+
+static void signal_bump(struct signal *signal)
+{
+    /* Sequentially consistent with the sleeper's add-then-check: one of the two sees the other. */
+    atomic_fetch_add(&signal->value, 1);
+    if (atomic_load(&signal->sleepers) > 0) futex_wake_all(&signal->value);
+}
+
+void worker_barrier(struct worker worker)
+{
+    struct thread_pool *pool = worker.pool;
+    if (worker.count == 1) return;
+    unsigned generation = atomic_load_explicit(&pool->barrier.value, memory_order_relaxed);
+    if (atomic_fetch_add(&pool->arrived, 1) + 1 == worker.count) {
+        atomic_store_explicit(&pool->arrived, 0, memory_order_relaxed);
+        signal_bump(&pool->barrier);
+    } else {
+        signal_wait(&pool->barrier, generation);
+    }
+}
+
+static void *thread_main(void *opaque)
+{
+    struct thread_start start = *(struct thread_start *)opaque;
+    struct thread_pool *pool = start.pool;
+    struct worker worker = { pool, start.index, pool->count };
+    start.pool->allocator->release(pool->allocator->user, opaque, sizeof start);
+
+    for (unsigned seen = 0;; seen++) {
+        signal_wait(&pool->run, seen);
+        if (pool->ending) return NULL;
+        pool->task(pool->argument, worker);
+        worker_barrier(worker);
+    }
+}
+
+static mf_status start_thread(struct thread_pool *pool, mf_error *why)
+{
+    const mf_allocator *allocator = pool->allocator;
+    struct thread_start *start =
+        allocator->allocate(allocator->user, sizeof *start, _Alignof(max_align_t));
+    if (!start) return fail_memory(why, sizeof *start);
+    *start = (struct thread_start){ pool, pool->started + 1 };
+    int problem = pthread_create(&pool->threads[pool->started], NULL, thread_main, start);
+    if (problem) {
+        allocator->release(allocator->user, start, sizeof *start);
+        return fail_errno(why, MF_ERR_MEMORY, problem, "a thread cannot be started");
+    }
+    pool->started++;
+    return MF_OK;
+}
+
+static size_t threads_bytes(unsigned count)
+{
+    return (count ? count : 1) * sizeof(pthread_t);
+}
+
+mf_status thread_pool_new(struct thread_pool **out, const mf_allocator *allocator,
+                          unsigned thread_count, mf_error *why)
+{
+    enum { THREADS_MAX = 1024 };
+    *out = NULL;
+    if (thread_count < 1 || thread_count > THREADS_MAX)
+        return fail(why, MF_ERR_ARGUMENT, "%u threads were asked for, 1 to %d are possible",
+                    thread_count, THREADS_MAX);
+    struct thread_pool *pool = allocator->allocate(allocator->user, sizeof *pool, CACHE_LINE);
+    if (!pool) return fail_memory(why, sizeof *pool);
+    *pool = (struct thread_pool){ .allocator = allocator, .count = thread_count };
+
+    mf_status status = MF_OK;
+    pool->threads =
+        allocator->allocate(allocator->user, threads_bytes(thread_count), _Alignof(max_align_t));
+    if (!pool->threads) status = fail_memory(why, threads_bytes(thread_count));
+    while (status == MF_OK && pool->started + 1 < thread_count) status = start_thread(pool, why);
+    if (status != MF_OK) {
+        thread_pool_free(pool);
+        return status;
+    }
+    *out = pool;
+    return MF_OK;
+}
+
+void thread_pool_free(struct thread_pool *pool)
+{
+    if (!pool) return;
+    const mf_allocator *allocator = pool->allocator;
+    pool->ending = true;
+    signal_bump(&pool->run);
+    for (unsigned i = 0; i < pool->started; i++) pthread_join(pool->threads[i], NULL);
+    if (pool->threads)
+        allocator->release(allocator->user, pool->threads, threads_bytes(pool->count));
+    allocator->release(allocator->user, pool, sizeof *pool);
+}
+
+unsigned thread_pool_size(const struct thread_pool *pool)
+{
+    return pool->count;
+}
+
+void thread_pool_run(struct thread_pool *pool, pool_task task, void *argument)
+{
+    struct worker self = { pool, 0, pool->count };
+    if (pool->count > 1) {
+        pool->task = task;
+        pool->argument = argument;
+        signal_bump(&pool->run);
+    }
+    task(argument, self);
+    worker_barrier(self);
+}
+
+struct share worker_share(struct worker worker, size_t count, size_t unit)
+{
+    size_t units = (count + unit - 1) / unit;
+    size_t begin = units * worker.index / worker.count * unit;
+    size_t end = units * (worker.index + 1) / worker.count * unit;
+    return (struct share){ min_size(begin, count), min_size(end, count) };
+}

@@ -1,0 +1,45 @@
+/* thread_pool.h: a few threads that run the same function at the same time.
+ *
+ *     caller (worker 0)   run ─┬─ task ── barrier ── task ── barrier ─┬─ returns
+ *     worker 1            ·····└─ task ── barrier ── task ── barrier ─┘·····
+ *
+ * One run covers a whole graph: the workers walk its ops together and meet at
+ * a barrier where one op needs all of the op before it.  A waiting worker spins
+ * for about 20 µs, because the next op is usually that near, and then sleeps.
+ *
+ * Threads: one run at a time; the engine serialises its sessions. */
+#ifndef BASE_THREAD_POOL_H
+#define BASE_THREAD_POOL_H
+
+#include "base/common.h"
+#include "moeflux.h"
+
+struct thread_pool;
+
+struct worker {
+    struct thread_pool *pool;
+    unsigned index; /* 0 is the thread that called thread_pool_run */
+    unsigned count;
+};
+
+typedef void (*pool_task)(void *argument, struct worker worker);
+
+mf_status thread_pool_new(struct thread_pool **out, const mf_allocator *allocator,
+                          unsigned thread_count, mf_error *why);
+void thread_pool_free(struct thread_pool *pool);
+unsigned thread_pool_size(const struct thread_pool *pool);
+
+/* Runs `task` once on every worker; returns when all are done. */
+void thread_pool_run(struct thread_pool *pool, pool_task task, void *argument);
+
+/* Inside a task: returns when every worker has called it. */
+void worker_barrier(struct worker worker);
+
+/* This worker's part [begin, end) of `count` items, cut at multiples of `unit`.
+ * It depends on index and count only, so a split never changes a result. */
+struct share {
+    size_t begin, end;
+};
+struct share worker_share(struct worker worker, size_t count, size_t unit);
+
+#endif

@@ -1,0 +1,95 @@
+/* format.h: how weights are stored, one table for every format.
+ *
+ * A format is a run of blocks along the row: `block_elements` numbers in
+ * `block_bytes` bytes.  A matrix ("weight") is its bytes as they lie in the file
+ * plus, where the format keeps them apart, its scales and biases:
+ *
+ *     self-contained   F32 F16 BF16, every GGUF type      values
+ *     affine           MLX: w = q·scale + bias            values, scales, biases
+ *     scaled           FP8 with a scale per tile          values, scales
+ *
+ * `dequantise` is the reference: plain C, one row, the definition that every
+ * kernel is compared with.  Data has no alignment beyond one byte. */
+#ifndef QUANT_FORMAT_H
+#define QUANT_FORMAT_H
+
+#include "base/common.h"
+#include "moeflux.h"
+
+/* enum suffix, name for people, elements and bytes of a block.
+ * Integers are storage only; an affine block is 8 numbers of b bits in b bytes. */
+#define FORMAT_LIST(X)                                                                             \
+    X(F64, "F64", 1, 8)                                                                            \
+    X(F32, "F32", 1, 4)                                                                            \
+    X(F16, "F16", 1, 2)                                                                            \
+    X(BF16, "BF16", 1, 2)                                                                          \
+    X(F8_E4M3, "F8_E4M3", 1, 1)                                                                    \
+    X(F8_E5M2, "F8_E5M2", 1, 1)                                                                    \
+    X(F8_E8M0, "F8_E8M0", 1, 1)                                                                    \
+    X(BOOL, "BOOL", 1, 1)                                                                          \
+    X(I8, "I8", 1, 1)                                                                              \
+    X(U8, "U8", 1, 1)                                                                              \
+    X(I16, "I16", 1, 2)                                                                            \
+    X(U16, "U16", 1, 2)                                                                            \
+    X(I32, "I32", 1, 4)                                                                            \
+    X(U32, "U32", 1, 4)                                                                            \
+    X(I64, "I64", 1, 8)                                                                            \
+    X(U64, "U64", 1, 8)                                                                            \
+    X(AFFINE2, "affine 2-bit", 8, 2)                                                               \
+    X(AFFINE3, "affine 3-bit", 8, 3)                                                               \
+    X(AFFINE4, "affine 4-bit", 8, 4)                                                               \
+    X(AFFINE5, "affine 5-bit", 8, 5)                                                               \
+    X(AFFINE6, "affine 6-bit", 8, 6)                                                               \
+    X(AFFINE8, "affine 8-bit", 8, 8)
+
+enum format {
+#define FORMAT_ENUM(id, name, elements, bytes) FORMAT_##id,
+    FORMAT_LIST(FORMAT_ENUM)
+#undef FORMAT_ENUM
+    FORMAT_COUNT
+};
+
+/* A matrix [rows][cols] in some format.  All pointers are borrowed. */
+struct weight {
+    enum format format;
+    enum format scale_format; /* of scales and biases */
+    uint32_t group_rows;      /* scales: one for group_rows x group_cols numbers */
+    uint32_t group_cols;
+    uint64_t rows, cols;
+    const uint8_t *values; /* [rows][row_bytes] */
+    const uint8_t *scales; /* [ceil(rows / group_rows)][scale_row_bytes], or NULL */
+    const uint8_t *biases; /* as scales, or NULL */
+    size_t row_bytes;
+    size_t scale_row_bytes;
+};
+
+/* Row `row` of `weight`, cols floats. */
+typedef void (*dequantise_function)(float *out, const struct weight *weight, uint64_t row);
+
+struct format_info {
+    const char *name;
+    uint32_t block_elements;
+    uint32_t block_bytes;
+    dequantise_function dequantise; /* NULL: storage only, not a weight */
+};
+
+const struct format_info *format_info(enum format format);
+
+/* The affine format of `bits` (2, 3, 4, 5, 6, 8), or FORMAT_COUNT. */
+enum format format_affine(unsigned bits);
+
+/* Bytes of a row of `cols` numbers; false when they do not fill whole blocks. */
+bool format_row_bytes(uint64_t *out, enum format format, uint64_t cols);
+
+void weight_dequantise_row(float *out, const struct weight *weight, uint64_t row);
+
+/* Number `index` of an F64, F32, F16, BF16 or F8 array, as f32. */
+float format_load(enum format format, const uint8_t *data, size_t index);
+
+float f32_from_f16(uint16_t bits);
+uint16_t f16_from_f32(float value); /* nearest, ties to even */
+float f32_from_bf16(uint16_t bits);
+uint16_t bf16_from_f32(float value); /* nearest, ties to even */
+float f32_from_e4m3(uint8_t bits);
+
+#endif
