@@ -25,7 +25,9 @@ extern "C" {
 
 #if defined(__GNUC__)
 #define MF_PRINTF(format_index, first) __attribute__((format(printf, format_index, first)))
+#define MF_API                         __attribute__((visibility("default")))
 #else
+#define MF_API
 #define MF_PRINTF(format_index, first)
 #endif
 
@@ -60,8 +62,8 @@ typedef struct mf_error {
 } mf_error;
 
 /* "MF_ERR_IO", and "a file could not be read". */
-const char *mf_status_name(mf_status status);
-const char *mf_status_text(mf_status status);
+MF_API const char *mf_status_name(mf_status status);
+MF_API const char *mf_status_text(mf_status status);
 
 /* ------------------------------------------------- what the caller provides */
 
@@ -87,6 +89,189 @@ typedef struct mf_files {
 
 typedef enum mf_log_level { MF_LOG_DEBUG, MF_LOG_INFO, MF_LOG_WARNING } mf_log_level;
 typedef void (*mf_log_function)(void *user, mf_log_level level, const char *text);
+
+/* ------------------------------------------------------------------ engine */
+
+typedef struct mf_engine mf_engine;
+
+/* Zeroed options are good ones. */
+typedef struct mf_engine_options {
+    uint32_t thread_count; /* 0: one for every core this process may use */
+    const char *backend;   /* "reference", "cpu"; NULL: the best one here */
+    mf_log_function log;   /* NULL: notes are dropped */
+    void *log_user;
+    const mf_allocator *allocator; /* NULL: the C heap; copied */
+    const mf_files *files;         /* NULL: POSIX; copied */
+} mf_engine_options;
+
+/* `options` may be NULL. */
+MF_API mf_status mf_engine_open(mf_engine **out, const mf_engine_options *options, mf_error *why);
+MF_API void mf_engine_close(mf_engine *engine); /* NULL is legal, as in every close */
+
+/* "0.1.0" */
+MF_API const char *mf_version(void);
+
+/* ------------------------------------------------------------------- model */
+
+typedef struct mf_model mf_model;
+
+typedef struct mf_model_options {
+    uint64_t memory_bytes;      /* what weights and caches may take; 0: what the machine has */
+    uint32_t experts_per_token; /* 0, or more than the model has: as the model says */
+} mf_model_options;
+
+/* `path`: a checkpoint directory.  Everything is bound and checked here: a file
+ * that does not fit is refused with the tensor or field, found and expected. */
+MF_API mf_status mf_model_open(mf_model **out, mf_engine *engine, const char *path,
+                               const mf_model_options *options, mf_error *why);
+MF_API void mf_model_close(mf_model *model);
+
+MF_API uint32_t mf_model_vocab_size(const mf_model *model);
+MF_API uint32_t mf_model_context_length(const mf_model *model); /* the model's own limit */
+MF_API const char *mf_model_name(const mf_model *model);        /* the directory's name */
+MF_API const char *mf_model_family(const mf_model *model);      /* "qwen3_5_moe" */
+MF_API int32_t mf_model_eos(const mf_model *model);             /* the first end token, or -1 */
+MF_API bool mf_model_is_end(const mf_model *model, int32_t token);
+
+/* How a text's added tokens ("<|im_end|>", "<think>") are read. */
+typedef enum mf_special {
+    MF_SPECIAL_PARSE,   /* every one is recognised */
+    MF_SPECIAL_AS_TEXT, /* those marked special are plain text: for text of strangers */
+    MF_SPECIAL_NONE     /* none is recognised */
+} mf_special;
+
+/* Token ids of `length` bytes of text.  *count is how many there are, also when
+ * `capacity` is too small (then MF_ERR_BUFFER_SIZE and `out` is untouched; `out`
+ * may be NULL with capacity 0 to ask). */
+MF_API mf_status mf_model_tokenize(const mf_model *model, int32_t *out, size_t capacity,
+                                   size_t *count, const char *text, size_t length,
+                                   mf_special special, mf_error *why);
+
+/* The bytes of one token, borrowed; NULL when the id has none.  One token may be
+ * a part of a UTF-8 character. */
+MF_API const char *mf_model_token_bytes(const mf_model *model, int32_t token, size_t *length);
+
+/* ----------------------------------------------------------------- session */
+
+typedef struct mf_session mf_session;
+
+typedef struct mf_session_options {
+    uint32_t context_length; /* positions; 0: the model's, at most 4096 */
+    uint32_t chunk_rows;     /* prompt rows in one step, 0: 512 */
+} mf_session_options;
+
+MF_API mf_status mf_session_open(mf_session **out, mf_model *model,
+                                 const mf_session_options *options, mf_error *why);
+MF_API void mf_session_close(mf_session *session);
+
+/* Evaluate `count` tokens at the current position; the last one's logits become
+ * readable.  `tokens` is borrowed for the call; none is a legal number of them.
+ * After a failure the session is as it was before the call, and usable. */
+MF_API mf_status mf_session_feed(mf_session *session, const int32_t *tokens, size_t count,
+                                 mf_error *why);
+
+/* As mf_session_feed, handing over every position's logits in order: `index`
+ * counts the tokens of this call, `logits` is borrowed for the callback. */
+typedef void (*mf_logits_function)(void *user, size_t index, const float *logits);
+MF_API mf_status mf_session_feed_each(mf_session *session, const int32_t *tokens, size_t count,
+                                      mf_logits_function each, void *user, mf_error *why);
+
+/* Borrowed, vocab_size floats, valid until the next feed or close; NULL before the first. */
+MF_API const float *mf_session_logits(const mf_session *session);
+
+/* How many tokens the sequence holds, and how many it can. */
+MF_API uint32_t mf_session_position(const mf_session *session);
+MF_API uint32_t mf_session_context_length(const mf_session *session);
+
+/* Back to the empty sequence. */
+MF_API void mf_session_clear(mf_session *session);
+
+/* Keep the first `position` tokens.  Recurrent layers hold no history: on a model
+ * that has them only 0 and the present position are possible, anything else is
+ * MF_ERR_CANNOT_TRUNCATE and changes nothing. */
+MF_API mf_status mf_session_truncate(mf_session *session, uint32_t position, mf_error *why);
+
+/* ------------------------------------------------------------------ sampler */
+
+typedef struct mf_sampler mf_sampler;
+
+typedef struct mf_sampler_options {
+    float temperature; /* 0: always the most likely token */
+    uint32_t top_k;    /* 0: off */
+    float top_p;       /* 0 or 1: off */
+    float min_p;       /* 0: off */
+    uint64_t seed;     /* same seed, same text */
+} mf_sampler_options;
+
+/* `options` NULL: greedy. */
+MF_API mf_status mf_sampler_open(mf_sampler **out, const mf_model *model,
+                                 const mf_sampler_options *options, mf_error *why);
+MF_API void mf_sampler_close(mf_sampler *sampler);
+
+/* The next token for a row of vocab_size logits. */
+MF_API int32_t mf_sampler_pick(mf_sampler *sampler, const float *logits);
+
+/* -------------------------------------------------------------- statistics */
+
+/* Since the session was opened or mf_session_reset_stats. */
+typedef struct mf_stats {
+    uint64_t prompt_tokens; /* fed two or more at a time */
+    uint64_t decode_tokens; /* fed one at a time */
+    double prompt_seconds;
+    double decode_seconds;
+    double attention_seconds; /* the half of a layer before routing */
+    double expert_wait_seconds;
+    double expert_seconds; /* routed experts, and the half of a layer after routing */
+    double head_seconds;   /* final norm and output matrix */
+    uint64_t expert_hits;  /* expert was in memory */
+    uint64_t expert_misses;
+    uint64_t expert_bytes_read;
+    uint64_t experts_present; /* of experts_total, in memory now */
+    uint64_t experts_total;
+} mf_stats;
+
+MF_API void mf_session_stats(const mf_session *session, mf_stats *out);
+MF_API void mf_session_reset_stats(mf_session *session);
+
+/* ------------------------------------------------------------------ context
+ * One sequence of one model behind one handle, with positions given by the
+ * caller: the call set of earlier moeflux engines, on top of the above.
+ *   - positions are 0-based; a call continues where the sequence ends, and a
+ *     start position other than that is an error, never a silent overwrite;
+ *   - seq_id is accepted and ignored: a context has one sequence. */
+
+typedef struct mf_context mf_context;
+
+/* `weights`: a checkpoint directory, with `manifest`, `vocab` and `experts_dir`
+ * NULL.  `experts_per_tok` is clamped to [1, what the model has]; 0 means all. */
+MF_API mf_status mf_context_open(mf_context **out, const char *weights, const char *manifest,
+                                 const char *vocab, const char *experts_dir,
+                                 uint32_t experts_per_tok, bool use_2bit, mf_error *why);
+MF_API void mf_context_close(mf_context *context);
+
+MF_API size_t mf_context_n_vocab(const mf_context *context);
+MF_API size_t mf_context_n_ctx(const mf_context *context);
+MF_API int32_t mf_context_eos(const mf_context *context);
+MF_API const char *mf_context_model_name(const mf_context *context);
+
+/* Logits of the last token into `logits`, whose length must be n_vocab.  No
+ * tokens: success, logits untouched. */
+MF_API mf_status mf_context_eval_prompt(mf_context *context, const int32_t *tokens, size_t count,
+                                        int32_t start_pos, int32_t seq_id, float *logits,
+                                        size_t logits_length, mf_error *why);
+MF_API mf_status mf_context_eval_token(mf_context *context, int32_t token, int32_t pos,
+                                       int32_t seq_id, float *logits, size_t logits_length,
+                                       mf_error *why);
+
+MF_API void mf_context_memory_clear(mf_context *context);
+
+/* Forget positions [p0, end); p0 < 0 means 0; p1 must reach the end (< 0, or
+ * beyond it).  A hybrid model can only forget everything or nothing. */
+MF_API mf_status mf_context_memory_seq_rm(mf_context *context, int32_t seq_id, int32_t p0,
+                                          int32_t p1, mf_error *why);
+
+/* The last position, -1 when empty. */
+MF_API int32_t mf_context_memory_seq_pos_max(const mf_context *context, int32_t seq_id);
 
 #ifdef __cplusplus
 }

@@ -26,8 +26,8 @@ mf_status json_read_file_new(json_t **out, const mf_files *files, const char *pa
     status = json_parse_new(out, text, length, path, why);
     free(text);
     if (status == MF_OK && !json_is_object(*out)) {
-        status = fail(why, MF_ERR_FORMAT, "%s holds %s, an object was expected", path,
-                      json_kind(*out));
+        status =
+            fail(why, MF_ERR_FORMAT, "%s holds %s, an object was expected", path, json_kind(*out));
         json_decref(*out);
         *out = NULL;
     }

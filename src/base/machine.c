@@ -93,13 +93,14 @@ static void probe_instructions(struct machine *m)
     m->avx512_vbmi = m->avx512 && (c & bit_AVX512VBMI);
 
     enum { BIT_AMX_BF16 = 1 << 22, BIT_AMX_TILE = 1 << 24, BIT_AMX_INT8 = 1 << 25 };
-    bool tiles = m->avx512 && (saved & STATE_AMX) == STATE_AMX && (d & BIT_AMX_TILE) &&
-                 amx_permitted();
+    bool tiles =
+        m->avx512 && (saved & STATE_AMX) == STATE_AMX && (d & BIT_AMX_TILE) && amx_permitted();
     m->amx_bf16 = tiles && (d & BIT_AMX_BF16);
     m->amx_int8 = tiles && (d & BIT_AMX_INT8);
 
     enum { BIT_AVX512_BF16 = 1 << 5 };
-    if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) m->avx512_bf16 = m->avx512 && (a & BIT_AVX512_BF16);
+    if (__get_cpuid_count(7, 1, &a, &b, &c, &d))
+        m->avx512_bf16 = m->avx512 && (a & BIT_AVX512_BF16);
 }
 
 #elif defined(__aarch64__)
@@ -134,18 +135,23 @@ void machine_describe(const struct machine *machine, char *out, size_t capacity)
         bool present;
         const char *name;
     } features[] = {
-        { machine->avx2, "avx2" },           { machine->avx512, "avx512" },
-        { machine->avx512_vnni, "vnni" },    { machine->avx512_bf16, "bf16" },
-        { machine->avx512_vbmi, "vbmi" },    { machine->amx_int8, "amx-int8" },
-        { machine->amx_bf16, "amx-bf16" },   { machine->neon, "neon" },
-        { machine->neon_dotprod, "dotprod" }, { machine->neon_i8mm, "i8mm" },
+        { machine->avx2, "avx2" },
+        { machine->avx512, "avx512" },
+        { machine->avx512_vnni, "vnni" },
+        { machine->avx512_bf16, "bf16" },
+        { machine->avx512_vbmi, "vbmi" },
+        { machine->amx_int8, "amx-int8" },
+        { machine->amx_bf16, "amx-bf16" },
+        { machine->neon, "neon" },
+        { machine->neon_dotprod, "dotprod" },
+        { machine->neon_i8mm, "i8mm" },
     };
     size_t used = 0;
     if (capacity) out[0] = '\0';
     for (size_t i = 0; i < COUNT_OF(features); i++) {
         if (!features[i].present || used >= capacity) continue;
-        int written = snprintf(out + used, capacity - used, "%s%s", used ? " " : "",
-                               features[i].name);
+        int written =
+            snprintf(out + used, capacity - used, "%s%s", used ? " " : "", features[i].name);
         used += written > 0 ? (size_t)written : 0;
     }
 }

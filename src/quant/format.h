@@ -46,7 +46,7 @@ enum format {
 #define FORMAT_ENUM(id, name, elements, bytes) FORMAT_##id,
     FORMAT_LIST(FORMAT_ENUM)
 #undef FORMAT_ENUM
-    FORMAT_COUNT
+        FORMAT_COUNT
 };
 
 /* A matrix [rows][cols] in some format.  All pointers are borrowed. */
