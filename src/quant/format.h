@@ -16,34 +16,34 @@
 #include "base/common.h"
 #include "moeflux.h"
 
-/* enum suffix, name for people, elements and bytes of a block.
+/* enum suffix, name for people, elements and bytes of a block, reference dequantise.
  * Integers are storage only; an affine block is 8 numbers of b bits in b bytes. */
 #define FORMAT_LIST(X)                                                                             \
-    X(F64, "F64", 1, 8)                                                                            \
-    X(F32, "F32", 1, 4)                                                                            \
-    X(F16, "F16", 1, 2)                                                                            \
-    X(BF16, "BF16", 1, 2)                                                                          \
-    X(F8_E4M3, "F8_E4M3", 1, 1)                                                                    \
-    X(F8_E5M2, "F8_E5M2", 1, 1)                                                                    \
-    X(F8_E8M0, "F8_E8M0", 1, 1)                                                                    \
-    X(BOOL, "BOOL", 1, 1)                                                                          \
-    X(I8, "I8", 1, 1)                                                                              \
-    X(U8, "U8", 1, 1)                                                                              \
-    X(I16, "I16", 1, 2)                                                                            \
-    X(U16, "U16", 1, 2)                                                                            \
-    X(I32, "I32", 1, 4)                                                                            \
-    X(U32, "U32", 1, 4)                                                                            \
-    X(I64, "I64", 1, 8)                                                                            \
-    X(U64, "U64", 1, 8)                                                                            \
-    X(AFFINE2, "affine 2-bit", 8, 2)                                                               \
-    X(AFFINE3, "affine 3-bit", 8, 3)                                                               \
-    X(AFFINE4, "affine 4-bit", 8, 4)                                                               \
-    X(AFFINE5, "affine 5-bit", 8, 5)                                                               \
-    X(AFFINE6, "affine 6-bit", 8, 6)                                                               \
-    X(AFFINE8, "affine 8-bit", 8, 8)
+    X(F64, "F64", 1, 8, dequantise_plain)                                                          \
+    X(F32, "F32", 1, 4, dequantise_plain)                                                          \
+    X(F16, "F16", 1, 2, dequantise_plain)                                                          \
+    X(BF16, "BF16", 1, 2, dequantise_plain)                                                        \
+    X(F8_E4M3, "F8_E4M3", 1, 1, dequantise_f8)                                                     \
+    X(F8_E5M2, "F8_E5M2", 1, 1, dequantise_f8)                                                     \
+    X(F8_E8M0, "F8_E8M0", 1, 1, NULL)                                                              \
+    X(BOOL, "BOOL", 1, 1, NULL)                                                                    \
+    X(I8, "I8", 1, 1, NULL)                                                                        \
+    X(U8, "U8", 1, 1, NULL)                                                                        \
+    X(I16, "I16", 1, 2, NULL)                                                                      \
+    X(U16, "U16", 1, 2, NULL)                                                                      \
+    X(I32, "I32", 1, 4, NULL)                                                                      \
+    X(U32, "U32", 1, 4, NULL)                                                                      \
+    X(I64, "I64", 1, 8, NULL)                                                                      \
+    X(U64, "U64", 1, 8, NULL)                                                                      \
+    X(AFFINE2, "affine 2-bit", 8, 2, dequantise_affine2)                                           \
+    X(AFFINE3, "affine 3-bit", 8, 3, dequantise_affine3)                                           \
+    X(AFFINE4, "affine 4-bit", 8, 4, dequantise_affine4)                                           \
+    X(AFFINE5, "affine 5-bit", 8, 5, dequantise_affine5)                                           \
+    X(AFFINE6, "affine 6-bit", 8, 6, dequantise_affine6)                                           \
+    X(AFFINE8, "affine 8-bit", 8, 8, dequantise_affine8)
 
 enum format {
-#define FORMAT_ENUM(id, name, elements, bytes) FORMAT_##id,
+#define FORMAT_ENUM(id, name, elements, bytes, dequantise) FORMAT_##id,
     FORMAT_LIST(FORMAT_ENUM)
 #undef FORMAT_ENUM
         FORMAT_COUNT
@@ -73,6 +73,7 @@ struct format_info {
     dequantise_function dequantise; /* NULL: storage only, not a weight */
 };
 
+/* FORMAT_COUNT gives an entry called "unknown", with blocks of nothing. */
 const struct format_info *format_info(enum format format);
 
 /* The affine format of `bits` (2, 3, 4, 5, 6, 8), or FORMAT_COUNT. */
