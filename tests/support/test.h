@@ -1,0 +1,20 @@
+/* test.h: what a CMocka program includes first, in the order CMocka wants. */
+#ifndef SUPPORT_TEST_H
+#define SUPPORT_TEST_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+/* The name `fail` is base/status.h's; a test says fail_msg("…", …). */
+#undef fail
+#undef fail_msg
+#define fail_msg(...) (print_error(__VA_ARGS__), print_error("\n"), _fail(__FILE__, __LINE__))
+
+/* The exit status of a test that could not be run: say why on stderr before. */
+enum { EXIT_SKIPPED = 77 };
+
+#endif

@@ -1,0 +1,86 @@
+/* base/machine: the probe agrees with what the system says elsewhere. */
+#include "support/test.h"
+
+#include "base/machine.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+static void the_basics_are_plausible(void **state)
+{
+    (void)state;
+    struct machine machine;
+    machine_probe(&machine);
+    assert_in_range(machine.core_count, 1, (unsigned long)sysconf(_SC_NPROCESSORS_CONF));
+    assert_int_equal(machine.page_bytes, sysconf(_SC_PAGESIZE));
+    assert_true(machine.memory_bytes >= 16u << 20);
+    assert_true(machine.available_bytes <= machine.memory_bytes);
+}
+
+/* True if the flag stands in the kernel's own list. */
+static bool kernel_lists(const char *flag)
+{
+    FILE *stream = fopen("/proc/cpuinfo", "r");
+    static char line[1 << 16];
+    char wanted[64];
+    bool found = false;
+    snprintf(wanted, sizeof wanted, " %s ", flag);
+    while (stream && !found && fgets(line, sizeof line, stream)) {
+        char *end = strchr(line, '\n');
+        if (end) *end = ' ';
+        found = strncmp(line, "flags", 5) == 0 && strstr(line, wanted);
+    }
+    if (stream) fclose(stream);
+    return found;
+}
+
+static void instruction_sets_agree_with_the_kernel(void **state)
+{
+    (void)state;
+#if defined(__x86_64__)
+    struct machine machine;
+    machine_probe(&machine);
+    assert_int_equal(machine.avx2,
+                     kernel_lists("avx2") && kernel_lists("fma") && kernel_lists("f16c"));
+    assert_int_equal(machine.avx512, kernel_lists("avx512f") && kernel_lists("avx512bw") &&
+                                         kernel_lists("avx512dq") && kernel_lists("avx512vl") &&
+                                         kernel_lists("avx512cd"));
+    assert_int_equal(machine.avx512_vnni, machine.avx512 && kernel_lists("avx512_vnni"));
+    assert_int_equal(machine.avx512_vbmi, machine.avx512 && kernel_lists("avx512vbmi"));
+    assert_int_equal(machine.avx512_bf16, machine.avx512 && kernel_lists("avx512_bf16"));
+    /* The kernel may list tiles and yet not let this process use them. */
+    assert_true(!machine.amx_int8 || kernel_lists("amx_int8"));
+    assert_true(!machine.amx_bf16 || kernel_lists("amx_bf16"));
+    assert_false(machine.neon);
+#else
+    (void)kernel_lists;
+    skip();
+#endif
+}
+
+static void the_description_names_what_is_there_and_fits(void **state)
+{
+    (void)state;
+    struct machine machine = { .avx2 = true, .avx512_vnni = true, .amx_int8 = true };
+    char text[64];
+    machine_describe(&machine, text, sizeof text);
+    assert_string_equal(text, "avx2 vnni amx-int8");
+    for (size_t capacity = 1; capacity < sizeof text; capacity++) {
+        memset(text, '#', sizeof text);
+        machine_describe(&machine, text, capacity);
+        assert_true(memchr(text, '\0', capacity));
+        for (size_t i = capacity; i < sizeof text; i++) assert_int_equal(text[i], '#');
+    }
+    machine_describe(&(struct machine){ 0 }, text, sizeof text);
+    assert_string_equal(text, "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_basics_are_plausible),
+        cmocka_unit_test(instruction_sets_agree_with_the_kernel),
+        cmocka_unit_test(the_description_names_what_is_there_and_fits),
+    };
+    return cmocka_run_group_tests_name("machine", tests, NULL, NULL);
+}
