@@ -145,6 +145,17 @@ bool file_exists(const mf_files *files, const char *path)
     return true;
 }
 
+mf_status file_probe(bool *present, const mf_files *files, const char *path, mf_error *why)
+{
+    void *handle;
+    uint64_t size;
+    int result = files->open(files->user, path, &handle, &size);
+    *present = result == 0;
+    if (result == 0) files->close(files->user, handle);
+    if (result == 0 || result == -ENOENT) return MF_OK;
+    return fail_errno(why, MF_ERR_IO, -result, "%s cannot be opened", path);
+}
+
 mf_status path_join(char *out, size_t capacity, const char *directory, const char *name,
                     mf_error *why)
 {

@@ -34,6 +34,9 @@ mf_status file_read_whole_new(char **out, size_t *length, const mf_files *files,
 /* True if `path` can be opened. */
 bool file_exists(const mf_files *files, const char *path);
 
+/* Whether `path` is there: any trouble in finding out, except absence, is an error. */
+mf_status file_probe(bool *present, const mf_files *files, const char *path, mf_error *why);
+
 /* directory/name into `out`; an error when it does not fit. */
 mf_status path_join(char *out, size_t capacity, const char *directory, const char *name,
                     mf_error *why);

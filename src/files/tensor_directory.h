@@ -10,6 +10,7 @@
 
 #include "base/arena.h"
 #include "base/file.h"
+#include "files/name_table.h"
 #include "quant/format.h"
 
 enum { TENSOR_RANK_MAX = 8 };
@@ -31,14 +32,14 @@ struct tensor_directory {
     size_t file_count, file_capacity;
     struct tensor *tensors;
     size_t count, capacity;
-    uint32_t *index; /* open addressing over names; built by _finish */
-    size_t index_size;
+    struct name_table names; /* name to index into tensors; built by _finish */
 };
 
 void tensor_directory_init(struct tensor_directory *directory, const mf_allocator *allocator);
 void tensor_directory_free(struct tensor_directory *directory);
 
-/* Opens `path` (copied) and appends it; *index is its number. */
+/* Opens `path` (copied) and appends it; *index is its number.  After a failure
+ * the directory has the files it had. */
 mf_status tensor_directory_add_file(struct tensor_directory *directory, uint32_t *index,
                                     const mf_files *files, const char *path, mf_error *why);
 

@@ -1,0 +1,119 @@
+#include "files/tensor_directory.h"
+
+#include "base/status.h"
+
+#include <stdio.h>
+
+void tensor_directory_init(struct tensor_directory *directory, const mf_allocator *allocator)
+{
+    *directory = (struct tensor_directory){ 0 };
+    arena_init(&directory->arena, allocator);
+    name_table_init(&directory->names, allocator);
+}
+
+void tensor_directory_free(struct tensor_directory *directory)
+{
+    const mf_allocator *allocator = directory->arena.allocator;
+    if (!allocator) return; /* never initialised */
+    for (size_t i = 0; i < directory->file_count; i++) file_close(&directory->files[i]);
+    if (directory->files)
+        allocator->release(allocator->user, directory->files,
+                           directory->file_capacity * sizeof *directory->files);
+    if (directory->tensors)
+        allocator->release(allocator->user, directory->tensors,
+                           directory->capacity * sizeof *directory->tensors);
+    name_table_free(&directory->names);
+    arena_free(&directory->arena);
+    tensor_directory_init(directory, allocator);
+}
+
+/* Room for twice as many elements of `size` bytes; false leaves everything as it was. */
+static bool grow(const mf_allocator *allocator, void **array, size_t *capacity, size_t size)
+{
+    size_t wider = *capacity ? *capacity * 2 : 16;
+    void *copy = allocator->allocate(allocator->user, wider * size, CACHE_LINE);
+    if (!copy) return false;
+    if (*array) {
+        memcpy(copy, *array, *capacity * size);
+        allocator->release(allocator->user, *array, *capacity * size);
+    }
+    *array = copy;
+    *capacity = wider;
+    return true;
+}
+
+mf_status tensor_directory_add_file(struct tensor_directory *directory, uint32_t *index,
+                                    const mf_files *files, const char *path, mf_error *why)
+{
+    if (directory->file_count == directory->file_capacity) {
+        void *array = directory->files;
+        if (!grow(directory->arena.allocator, &array, &directory->file_capacity,
+                  sizeof *directory->files))
+            return fail_memory(why, 2 * directory->file_capacity * sizeof *directory->files);
+        directory->files = array;
+    }
+    const char *kept = arena_text(&directory->arena, path, strlen(path));
+    if (!kept) return fail_memory(why, strlen(path) + 1);
+    mf_status status = file_open(&directory->files[directory->file_count], files, kept, why);
+    if (status != MF_OK) return status;
+    *index = (uint32_t)directory->file_count++;
+    return MF_OK;
+}
+
+struct tensor *tensor_directory_add(struct tensor_directory *directory)
+{
+    if (directory->count == directory->capacity) {
+        /* Numbers of tensors are 32-bit in the name table. */
+        if (directory->capacity >= UINT32_MAX / 2) return NULL;
+        void *array = directory->tensors;
+        if (!grow(directory->arena.allocator, &array, &directory->capacity,
+                  sizeof *directory->tensors))
+            return NULL;
+        directory->tensors = array;
+    }
+    struct tensor *tensor = &directory->tensors[directory->count++];
+    *tensor = (struct tensor){ 0 };
+    return tensor;
+}
+
+mf_status tensor_directory_finish(struct tensor_directory *directory, mf_error *why)
+{
+    name_table_free(&directory->names);
+    for (uint32_t i = 0; i < directory->count; i++) {
+        const struct tensor *tensor = &directory->tensors[i];
+        uint32_t holder;
+        mf_status status =
+            name_table_add(&holder, &directory->names, tensor->name, strlen(tensor->name), i, why);
+        if (status != MF_OK) return status;
+        if (holder == i) continue;
+        const struct tensor *earlier = &directory->tensors[holder];
+        return fail(why, MF_ERR_FORMAT, "tensor %.128s stands twice: in %s and in %s", tensor->name,
+                    directory->files[earlier->file].path, directory->files[tensor->file].path);
+    }
+    return MF_OK;
+}
+
+struct tensor *tensor_find(const struct tensor_directory *directory, const char *name)
+{
+    uint32_t number = name_table_find(&directory->names, name, strlen(name));
+    return number == NAME_UNKNOWN ? NULL : &directory->tensors[number];
+}
+
+mf_status tensor_read(const struct tensor_directory *directory, const struct tensor *tensor,
+                      void *out, mf_error *why)
+{
+    return file_read(&directory->files[tensor->file], out, tensor->offset, tensor->bytes, why);
+}
+
+const char *tensor_shape_text(const struct tensor *tensor, char *out, size_t capacity)
+{
+    size_t used = 0;
+    if (capacity == 0) return out;
+    for (uint32_t i = 0; i < tensor->rank && used < capacity; i++) {
+        int written = snprintf(out + used, capacity - used, "%s%llu", i ? ", " : "[",
+                               (unsigned long long)tensor->shape[i]);
+        used += written > 0 ? (size_t)written : 0;
+    }
+    if (used < capacity) snprintf(out + used, capacity - used, tensor->rank ? "]" : "[]");
+    return out;
+}

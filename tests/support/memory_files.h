@@ -1,0 +1,37 @@
+/* memory_files.h: files that lie in memory, for readers under test.
+ *
+ *     struct memory_files files;
+ *     memory_files_init(&files);
+ *     memory_files_put(&files, "model/config.json", "{}", 2);
+ *     thing_open(&thing, &files.files, "model");
+ *
+ * Contents are borrowed.  A directory exists when a file lies in it.
+ * `open_count` is the number of handles not yet closed: 0 when all is well.
+ * Threads: one. */
+#ifndef SUPPORT_MEMORY_FILES_H
+#define SUPPORT_MEMORY_FILES_H
+
+#include "moeflux.h"
+
+enum { MEMORY_FILES_MAX = 32 };
+
+struct memory_file {
+    const char *path;
+    const void *data;
+    size_t size;
+};
+
+struct memory_files {
+    mf_files files;
+    struct memory_file list[MEMORY_FILES_MAX];
+    size_t count;
+    size_t open_count;
+    uint64_t read_bytes; /* in all */
+};
+
+void memory_files_init(struct memory_files *files);
+
+/* Adds a file, or replaces the one of that path. */
+void memory_files_put(struct memory_files *files, const char *path, const void *data, size_t size);
+
+#endif
