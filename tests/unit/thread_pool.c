@@ -105,7 +105,9 @@ static void sleepers_are_woken(void **state)
     thread_pool_run(pool, run_with_latecomers, &arrivals);
     assert_int_equal(arrivals, 160);
     nanosleep(&(struct timespec){ .tv_nsec = 2 * 1000 * 1000 }, NULL); /* all asleep now */
-    thread_pool_run(pool, run_with_latecomers, &(atomic_uint){ 0 });
+    atomic_store(&arrivals, 0);
+    thread_pool_run(pool, run_with_latecomers, &arrivals);
+    assert_int_equal(arrivals, 160);
     thread_pool_free(pool);
 }
 

@@ -1,0 +1,71 @@
+# moeflux: the targets a person remembers.  Meson and ninja do the work; `make help` lists
+# what there is, CONTRIBUTING.md explains it.
+
+# Debian's Meson first: a Python manager's directory may stand before it in PATH.
+MESON   := $(firstword $(wildcard /usr/bin/meson) meson)
+PYTHON  := $(firstword $(wildcard /usr/bin/python3) python3)
+PREFIX  ?= /usr/local
+SECONDS ?= 60
+comma   := ,
+
+sanitize := -Dbuildtype=debugoptimized -Db_lundef=false
+setup     = test -f $(1)/build.ninja || $(3) $(MESON) setup $(1) $(2)
+# Builds and runs the tests in directory $(1) (options $(2) of `meson test`), and counts them.
+run_tests = rm -f $(1)/meson-logs/testlog.json; ninja -C $(1) && \
+	{ $(MESON) test -C $(1) --no-rebuild --print-errorlogs $(2); $(PYTHON) tools/test_summary.py $(1); }
+
+.PHONY: all demo test check format asan tsan fuzz bench install deps clean help
+
+all: ## build the program and the library: build/moeflux
+	@tools/deps.sh build
+	@$(call setup,build,--prefix=$(PREFIX))
+	@ninja -C build
+
+demo: all ## let the embedded model tell a story
+	@tools/demo.sh build/moeflux
+
+test: ## build, run every test, count them
+	@tools/deps.sh test
+	@$(call setup,build,--prefix=$(PREFIX))
+	@$(call run_tests,build)
+
+check: ## formatting, include order, sizes, cppcheck, clang-tidy
+	@tools/deps.sh check
+	@$(call setup,build,--prefix=$(PREFIX))
+	@tools/check.sh build
+
+format: ## rewrite the sources as .clang-format wants them
+	@tools/deps.sh check
+	@tools/sources.sh | xargs clang-format -i
+
+asan: ## the tests under AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer
+	@tools/deps.sh test
+	@$(call setup,build/asan,$(sanitize) -Db_sanitize=address$(comma)undefined)
+	@$(call run_tests,build/asan,--timeout-multiplier 5)
+
+tsan: ## the tests under ThreadSanitizer
+	@tools/deps.sh test
+	@$(call setup,build/tsan,$(sanitize) -Db_sanitize=thread)
+	@$(call run_tests,build/tsan,--timeout-multiplier 10)
+
+fuzz: ## let libFuzzer look for crashes: make fuzz TARGET=json SECONDS=60
+	@tools/deps.sh check
+	@$(call setup,build/fuzz,$(sanitize) -Dfuzz=true -Db_sanitize=address$(comma)undefined,CC=clang CXX=clang++)
+	@ninja -C build/fuzz fuzzers
+	@tools/fuzz.sh build/fuzz $(SECONDS) $(TARGET)
+
+bench: all ## measure; CSV with commit and machine on stdout
+	@tools/bench.sh build
+
+install: all ## install below PREFIX (default /usr/local; DESTDIR is respected)
+	@$(MESON) configure build -Dprefix=$(PREFIX)
+	@$(MESON) install -C build
+
+deps: ## install what everything here needs
+	@tools/deps.sh check
+
+clean: ## remove build/ and with it all variants
+	rm -rf build
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12

@@ -1,0 +1,68 @@
+#!/bin/sh
+# check.sh BUILD: everything that reads the code without running it; a verdict for each check,
+# its output only where it fails.
+cd "$(dirname "$0")/.." || exit 1
+build=$1
+jobs=$(nproc)
+failed=0
+log=$build/check.log
+
+# name, command...
+check()
+{
+    name=$1
+    shift
+    start=$(date +%s)
+    if "$@" >"$log" 2>&1; then
+        verdict=ok
+    else
+        verdict=FAILED
+        failed=$((failed + 1))
+    fi
+    printf '%-14s %-6s %4d s\n' "$name" "$verdict" $(($(date +%s) - start))
+    [ "$verdict" = ok ] || sed 's/^/    /' "$log"
+}
+
+check_format()
+{
+    tools/sources.sh | xargs clang-format --dry-run -Werror --ferror-limit=3
+}
+
+# What is switched off: style questions that clang-format and review settle, and public
+# functions that nothing here calls.
+check_cppcheck()
+{
+    mkdir -p "$build/cppcheck"
+    tools/sources.sh src apps bench include examples | grep '\.c$' |
+        xargs cppcheck -j "$jobs" --quiet --error-exitcode=1 --inline-suppr \
+            --cppcheck-build-dir="$build/cppcheck" --std=c11 --language=c --platform=unix64 \
+            --enable=warning,performance,portability \
+            --suppress=missingIncludeSystem --suppress=normalCheckLevelMaxBranches \
+            -D_GNU_SOURCE -D__x86_64__ -D__linux__ -D__GNUC__=12 -D__BYTE_ORDER__=1234 \
+            -D__ORDER_LITTLE_ENDIAN__=1234 -Iinclude -Isrc
+}
+
+# Only files of the build: flags come from its compile_commands.json.
+check_tidy()
+{
+    tools/sources.sh src apps bench examples tests | grep '\.c$' |
+        while read -r file; do
+            grep -q "\"file\": \".*/$file\"" "$build/compile_commands.json" && echo "$file"
+        done |
+        xargs -P "$jobs" -n 2 clang-tidy --quiet -p "$build" --warnings-as-errors='*' 2>&1 |
+        grep -vE '^[0-9]+ warnings? (generated|treated)|^Suppressed|^Use -header-filter' >"$log.tidy"
+    cat "$log.tidy"
+    ! grep -qE ': (warning|error):' "$log.tidy"
+}
+
+check format check_format
+check layers tools/check_layers.sh
+check sizes tools/check_sizes.sh
+check cppcheck check_cppcheck
+check clang-tidy check_tidy
+rm -f "$log" "$log.tidy"
+if [ $failed -gt 0 ]; then
+    echo "$failed checks failed"
+    exit 1
+fi
+echo "all checks passed"
