@@ -10,9 +10,7 @@ offence()
     status=1
 }
 
-for file in $(git ls-files --cached --others --exclude-standard |
-    grep -E '\.(c|h|cpp|cu|cuh|sh|py|js|css|html)$|(^|/)(Makefile|meson\.build)$'); do
-    [ -f "$file" ] || continue
+for file in $(tools/sources.sh --all); do
     lines=$(wc -l <"$file")
     if [ "$lines" -gt 1200 ]; then
         offence "$file:1201: $lines lines, 1200 is the most a file may ever have"

@@ -1,7 +1,19 @@
 #!/bin/sh
-# sources.sh [directory...]: our C, C++ and CUDA files, a line each; new ones that git does not
-# ignore included.
+# sources.sh [--all] [directory...]: our C, C++ and CUDA files, a line each; with --all scripts,
+# pages and build files too.  New files count unless git ignores them; without git (an unpacked
+# archive) everything outside build/ does.
 cd "$(dirname "$0")/.." || exit 1
-git ls-files --cached --others --exclude-standard -- "${@:-.}" |
-    grep -E '\.(c|h|cpp|cu|cuh)$' | sort -u |
+pattern='\.(c|h|cpp|cu|cuh)$'
+if [ "${1:-}" = --all ]; then
+    pattern='\.(c|h|cpp|cu|cuh|sh|py|js|css|html)$|(^|/)(Makefile|meson\.build)$'
+    shift
+fi
+[ $# -gt 0 ] || set -- .
+
+if [ -e .git ]; then
+    git ls-files --cached --others --exclude-standard -- "$@"
+else
+    find "$@" -path ./build -prune -o -type f -print 2>/dev/null | sed 's|^\./||'
+fi | grep -E "$pattern" | sort -u |
     while read -r file; do [ -f "$file" ] && echo "$file"; done
+exit 0
