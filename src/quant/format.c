@@ -115,6 +115,23 @@ float format_load(enum format format, const uint8_t *data, size_t index)
     }
 }
 
+void format_store(enum format format, uint8_t *data, size_t index, float value)
+{
+    uint16_t half;
+    switch (format) {
+    case FORMAT_F32:
+        memcpy(data + index * 4, &value, 4);
+        return;
+    case FORMAT_F16:
+        half = f16_from_f32(value);
+        break;
+    default: /* BF16 */
+        half = bf16_from_f32(value);
+        break;
+    }
+    memcpy(data + index * 2, &half, 2);
+}
+
 /* --------------------------------------------------------------- the table */
 
 static void dequantise_plain(float *out, const struct weight *weight, uint64_t row)
@@ -123,9 +140,14 @@ static void dequantise_plain(float *out, const struct weight *weight, uint64_t r
     for (size_t i = 0; i < weight->cols; i++) out[i] = format_load(weight->format, values, i);
 }
 
+static void quantise_plain(struct quantised_row out, const struct weight *like, const float *in)
+{
+    for (size_t i = 0; i < like->cols; i++) format_store(like->format, out.values, i, in[i]);
+}
+
 static const struct format_info formats[] = {
-#define FORMAT_ROW(id, text, elements, bytes, function)                                            \
-    [FORMAT_##id] = { text, elements, bytes, function },
+#define FORMAT_ROW(id, text, elements, bytes, dequantise, quantise)                                \
+    [FORMAT_##id] = { text, elements, bytes, dequantise, quantise },
     FORMAT_LIST(FORMAT_ROW)
 #undef FORMAT_ROW
         [FORMAT_COUNT] = { .name = "unknown" },

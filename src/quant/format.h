@@ -16,34 +16,48 @@
 #include "base/common.h"
 #include "moeflux.h"
 
-/* enum suffix, name for people, elements and bytes of a block, reference dequantise.
- * Integers are storage only; an affine block is 8 numbers of b bits in b bytes. */
+/* enum suffix, name for people, elements and bytes of a block, reference dequantise, quantise.
+ * Integers are storage only; an affine block is 8 numbers of b bits in b bytes; the blocks of
+ * GGUF are drawn in quant/blocks.h. */
 #define FORMAT_LIST(X)                                                                             \
-    X(F64, "F64", 1, 8, dequantise_plain)                                                          \
-    X(F32, "F32", 1, 4, dequantise_plain)                                                          \
-    X(F16, "F16", 1, 2, dequantise_plain)                                                          \
-    X(BF16, "BF16", 1, 2, dequantise_plain)                                                        \
-    X(F8_E4M3, "F8_E4M3", 1, 1, dequantise_f8)                                                     \
-    X(F8_E5M2, "F8_E5M2", 1, 1, dequantise_f8)                                                     \
-    X(F8_E8M0, "F8_E8M0", 1, 1, NULL)                                                              \
-    X(BOOL, "BOOL", 1, 1, NULL)                                                                    \
-    X(I8, "I8", 1, 1, NULL)                                                                        \
-    X(U8, "U8", 1, 1, NULL)                                                                        \
-    X(I16, "I16", 1, 2, NULL)                                                                      \
-    X(U16, "U16", 1, 2, NULL)                                                                      \
-    X(I32, "I32", 1, 4, NULL)                                                                      \
-    X(U32, "U32", 1, 4, NULL)                                                                      \
-    X(I64, "I64", 1, 8, NULL)                                                                      \
-    X(U64, "U64", 1, 8, NULL)                                                                      \
-    X(AFFINE2, "affine 2-bit", 8, 2, dequantise_affine2)                                           \
-    X(AFFINE3, "affine 3-bit", 8, 3, dequantise_affine3)                                           \
-    X(AFFINE4, "affine 4-bit", 8, 4, dequantise_affine4)                                           \
-    X(AFFINE5, "affine 5-bit", 8, 5, dequantise_affine5)                                           \
-    X(AFFINE6, "affine 6-bit", 8, 6, dequantise_affine6)                                           \
-    X(AFFINE8, "affine 8-bit", 8, 8, dequantise_affine8)
+    X(F64, "F64", 1, 8, dequantise_plain, NULL)                                                    \
+    X(F32, "F32", 1, 4, dequantise_plain, quantise_plain)                                          \
+    X(F16, "F16", 1, 2, dequantise_plain, quantise_plain)                                          \
+    X(BF16, "BF16", 1, 2, dequantise_plain, quantise_plain)                                        \
+    X(F8_E4M3, "F8_E4M3", 1, 1, dequantise_f8, NULL)                                               \
+    X(F8_E5M2, "F8_E5M2", 1, 1, dequantise_f8, NULL)                                               \
+    X(F8_E8M0, "F8_E8M0", 1, 1, NULL, NULL)                                                        \
+    X(BOOL, "BOOL", 1, 1, NULL, NULL)                                                              \
+    X(I8, "I8", 1, 1, NULL, NULL)                                                                  \
+    X(U8, "U8", 1, 1, NULL, NULL)                                                                  \
+    X(I16, "I16", 1, 2, NULL, NULL)                                                                \
+    X(U16, "U16", 1, 2, NULL, NULL)                                                                \
+    X(I32, "I32", 1, 4, NULL, NULL)                                                                \
+    X(U32, "U32", 1, 4, NULL, NULL)                                                                \
+    X(I64, "I64", 1, 8, NULL, NULL)                                                                \
+    X(U64, "U64", 1, 8, NULL, NULL)                                                                \
+    X(AFFINE2, "affine 2-bit", 8, 2, dequantise_affine2, quantise_affine)                          \
+    X(AFFINE3, "affine 3-bit", 8, 3, dequantise_affine3, quantise_affine)                          \
+    X(AFFINE4, "affine 4-bit", 8, 4, dequantise_affine4, quantise_affine)                          \
+    X(AFFINE5, "affine 5-bit", 8, 5, dequantise_affine5, quantise_affine)                          \
+    X(AFFINE6, "affine 6-bit", 8, 6, dequantise_affine6, quantise_affine)                          \
+    X(AFFINE8, "affine 8-bit", 8, 8, dequantise_affine8, quantise_affine)                          \
+    X(Q4_0, "Q4_0", 32, 18, dequantise_q4_0, NULL)                                                 \
+    X(Q4_1, "Q4_1", 32, 20, dequantise_q4_1, NULL)                                                 \
+    X(Q5_0, "Q5_0", 32, 22, dequantise_q5_0, NULL)                                                 \
+    X(Q5_1, "Q5_1", 32, 24, dequantise_q5_1, NULL)                                                 \
+    X(Q8_0, "Q8_0", 32, 34, dequantise_q8_0, quantise_q8_0)                                        \
+    X(IQ4_NL, "IQ4_NL", 32, 18, dequantise_iq4_nl, NULL)                                           \
+    X(MXFP4, "MXFP4", 32, 17, dequantise_mxfp4, NULL)                                              \
+    X(Q2_K, "Q2_K", 256, 84, dequantise_q2_k, NULL)                                                \
+    X(Q3_K, "Q3_K", 256, 110, dequantise_q3_k, NULL)                                               \
+    X(Q4_K, "Q4_K", 256, 144, dequantise_q4_k, NULL)                                               \
+    X(Q5_K, "Q5_K", 256, 176, dequantise_q5_k, NULL)                                               \
+    X(Q6_K, "Q6_K", 256, 210, dequantise_q6_k, NULL)                                               \
+    X(IQ4_XS, "IQ4_XS", 256, 136, dequantise_iq4_xs, NULL)
 
 enum format {
-#define FORMAT_ENUM(id, name, elements, bytes, dequantise) FORMAT_##id,
+#define FORMAT_ENUM(id, name, elements, bytes, dequantise, quantise) FORMAT_##id,
     FORMAT_LIST(FORMAT_ENUM)
 #undef FORMAT_ENUM
         FORMAT_COUNT
@@ -66,11 +80,24 @@ struct weight {
 /* Row `row` of `weight`, cols floats. */
 typedef void (*dequantise_function)(float *out, const struct weight *weight, uint64_t row);
 
+/* Where one row goes.  scales and biases are NULL where the format has none. */
+struct quantised_row {
+    uint8_t *values;
+    uint8_t *scales;
+    uint8_t *biases;
+};
+
+/* The cols floats of `in` into one row of `like`, of which the formats, cols and
+ * group_cols count and the pointers do not.  NaN gives some number, not a crash. */
+typedef void (*quantise_function)(struct quantised_row out, const struct weight *like,
+                                  const float *in);
+
 struct format_info {
     const char *name;
     uint32_t block_elements;
     uint32_t block_bytes;
     dequantise_function dequantise; /* NULL: storage only, not a weight */
+    quantise_function quantise;     /* NULL: nothing here writes this format */
 };
 
 /* FORMAT_COUNT gives an entry called "unknown", with blocks of nothing. */
@@ -86,6 +113,9 @@ void weight_dequantise_row(float *out, const struct weight *weight, uint64_t row
 
 /* Number `index` of an F64, F32, F16, BF16 or F8 array, as f32. */
 float format_load(enum format format, const uint8_t *data, size_t index);
+
+/* The same way back, for F32, F16 and BF16. */
+void format_store(enum format format, uint8_t *data, size_t index, float value);
 
 float f32_from_f16(uint16_t bits);
 uint16_t f16_from_f32(float value); /* nearest, ties to even */

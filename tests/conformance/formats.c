@@ -1,0 +1,219 @@
+/* formats: every weight format against values that tools/make_quant_vectors.py
+ * computed from the formulas, element by element, without this code.  Bits are
+ * compared (any NaN equals any NaN; zero has no sign). */
+#include "support/test.h"
+
+#include "base/status.h"
+#include "files/safetensors.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct tensor_directory vectors;
+
+static const char *const format_ids[FORMAT_COUNT] = {
+#define FORMAT_ID(id, name, elements, bytes, dequantise, quantise) [FORMAT_##id] = #id,
+    FORMAT_LIST(FORMAT_ID)
+#undef FORMAT_ID
+};
+
+static int open_vectors(void **state)
+{
+    (void)state;
+    const char *source = getenv("MOEFLUX_SOURCE");
+    char path[PATH_CAPACITY];
+    mf_error why = { 0 };
+    snprintf(path, sizeof path, "%s/tests/fixtures/quant", source ? source : ".");
+    tensor_directory_init(&vectors, &allocator_heap);
+    if (safetensors_open(&vectors, &files_posix, path, &why) == MF_OK) return 0;
+    print_error("%s\n", why.text);
+    return -1;
+}
+
+static int close_vectors(void **state)
+{
+    (void)state;
+    tensor_directory_free(&vectors);
+    return 0;
+}
+
+/* The part of a case: its bytes are the caller's to free; NULL when the case has none. */
+static void *part_new(const struct tensor **out, const char *label, const char *part)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s.%s", label, part);
+    *out = tensor_find(&vectors, name);
+    if (!*out) return NULL;
+    void *bytes = malloc((*out)->bytes + 1);
+    assert_non_null(bytes);
+    assert_int_equal(tensor_read(&vectors, *out, bytes, NULL), MF_OK);
+    return bytes;
+}
+
+struct vector {
+    char label[100];
+    struct weight weight;
+    const float *expected; /* [rows][cols] */
+    const float *input;    /* the same, or NULL: not a case of writing */
+    void *owned[6];
+};
+
+static void vector_load(struct vector *v, const char *label, enum format format)
+{
+    const struct tensor *values, *scales, *biases, *groups, *expected, *input;
+    snprintf(v->label, sizeof v->label, "%s", label);
+    v->owned[0] = part_new(&values, label, "values");
+    v->owned[1] = part_new(&scales, label, "scales");
+    v->owned[2] = part_new(&biases, label, "biases");
+    v->owned[3] = part_new(&groups, label, "groups");
+    v->owned[4] = part_new(&expected, label, "expected");
+    v->owned[5] = part_new(&input, label, "input");
+    assert_non_null(values);
+    v->expected = v->owned[4];
+    v->input = v->owned[5];
+    v->weight = (struct weight){ .format = format,
+                                 .rows = expected->shape[0],
+                                 .cols = expected->shape[1],
+                                 .values = v->owned[0],
+                                 .scales = v->owned[1],
+                                 .biases = v->owned[2],
+                                 .row_bytes = values->shape[1] };
+    uint64_t row_bytes;
+    assert_true(format_row_bytes(&row_bytes, format, v->weight.cols));
+    assert_int_equal(row_bytes, v->weight.row_bytes);
+    if (!scales) return;
+    const int32_t *group = v->owned[3];
+    assert_non_null(group);
+    v->weight.group_rows = (uint32_t)group[0];
+    v->weight.group_cols = (uint32_t)group[1];
+    v->weight.scale_format = scales->format;
+    v->weight.scale_row_bytes = scales->bytes / scales->shape[0];
+}
+
+static void vector_free(struct vector *v)
+{
+    for (size_t i = 0; i < COUNT_OF(v->owned); i++) free(v->owned[i]);
+}
+
+static void check_dequantised(const struct vector *v)
+{
+    const struct weight *w = &v->weight;
+    float *row = malloc(w->cols * sizeof *row);
+    assert_non_null(row);
+    for (uint64_t r = 0; r < w->rows; r++) {
+        weight_dequantise_row(row, w, r);
+        for (uint64_t c = 0; c < w->cols; c++) {
+            float wanted = v->expected[r * w->cols + c];
+            if (row[c] == wanted || (isnan(row[c]) && isnan(wanted))) continue;
+            fail_msg("%s: number [%u][%u] is %a, %a was expected", v->label, (unsigned)r,
+                     (unsigned)c, (double)row[c], (double)wanted);
+        }
+    }
+    free(row);
+}
+
+static void check_bytes(const struct vector *v, const char *part, const uint8_t *got,
+                        const uint8_t *wanted, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (got[i] != wanted[i])
+            fail_msg("%s: byte %zu of the %s is %u, %u was expected", v->label, i, part, got[i],
+                     wanted[i]);
+}
+
+static void check_quantised(const struct vector *v)
+{
+    const struct weight *w = &v->weight;
+    quantise_function quantise = format_info(w->format)->quantise;
+    assert_non_null(quantise);
+    uint8_t values[1024], scales[1024], biases[1024];
+    assert_true(w->row_bytes <= sizeof values && w->scale_row_bytes <= sizeof scales);
+    for (uint64_t r = 0; r < w->rows; r++) {
+        struct quantised_row out = { values, scales, biases };
+        quantise(out, w, v->input + r * w->cols);
+        check_bytes(v, "values", values, w->values + r * w->row_bytes, w->row_bytes);
+        if (!w->scales) continue;
+        check_bytes(v, "scales", scales, w->scales + r * w->scale_row_bytes, w->scale_row_bytes);
+        check_bytes(v, "biases", biases, w->biases + r * w->scale_row_bytes, w->scale_row_bytes);
+    }
+}
+
+/* Calls `check` for every case of `format`; how many there were. */
+static unsigned for_each_vector(enum format format, bool written,
+                                void (*check)(const struct vector *v))
+{
+    unsigned count = 0;
+    size_t length = strlen(format_ids[format]);
+    for (size_t i = 0; i < vectors.count; i++) {
+        const char *name = vectors.tensors[i].name, *part = strrchr(name, '.');
+        if (strncmp(name, format_ids[format], length) != 0 || name[length] != '/') continue;
+        if (strcmp(part, written ? ".input" : ".expected") != 0) continue;
+        char label[100];
+        snprintf(label, sizeof label, "%.*s", (int)(part - name), name);
+        struct vector v;
+        vector_load(&v, label, format);
+        check(&v);
+        vector_free(&v);
+        count++;
+    }
+    return count;
+}
+
+static void every_weight_format_gives_the_numbers_of_its_formula(void **state)
+{
+    (void)state;
+    for (enum format format = 0; format < FORMAT_COUNT; format++) {
+        if (!format_info(format)->dequantise) continue;
+        unsigned count = for_each_vector(format, false, check_dequantised);
+        if (count == 0) fail_msg("format %s has no vectors", format_ids[format]);
+    }
+}
+
+static void every_written_format_gives_the_bytes_of_its_formula(void **state)
+{
+    (void)state;
+    for (enum format format = 0; format < FORMAT_COUNT; format++) {
+        if (!format_info(format)->quantise || format == FORMAT_F32) continue; /* F32 is copied */
+        unsigned count = for_each_vector(format, true, check_quantised);
+        if (count == 0) fail_msg("format %s has no vectors for writing", format_ids[format]);
+    }
+}
+
+/* NaN, infinities and numbers beyond the range of f16: any result, and no undefined behaviour. */
+static void quantising_survives_any_number(void **state)
+{
+    (void)state;
+    float in[96] = { NAN, INFINITY, -INFINITY, 3e38f, -3e38f, 1e-45f, 0.0f, -0.0f };
+    for (size_t i = 8; i < COUNT_OF(in); i++) in[i] = i < 32 ? in[i % 8] : NAN;
+    for (enum format format = 0; format < FORMAT_COUNT; format++) {
+        quantise_function quantise = format_info(format)->quantise;
+        if (!quantise) continue;
+        uint8_t values[256], scales[8], biases[8];
+        float out[64];
+        struct weight like = { .format = format,
+                               .scale_format = FORMAT_F32,
+                               .group_rows = 1,
+                               .group_cols = 32,
+                               .rows = 1,
+                               .cols = 64,
+                               .values = values,
+                               .scales = scales,
+                               .biases = biases,
+                               .row_bytes = sizeof values,
+                               .scale_row_bytes = 8 };
+        quantise((struct quantised_row){ values, scales, biases }, &like, in);
+        weight_dequantise_row(out, &like, 0);
+        quantise((struct quantised_row){ values, scales, biases }, &like, in + 32);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_weight_format_gives_the_numbers_of_its_formula),
+        cmocka_unit_test(every_written_format_gives_the_bytes_of_its_formula),
+        cmocka_unit_test(quantising_survives_any_number),
+    };
+    return cmocka_run_group_tests(tests, open_vectors, close_vectors);
+}
