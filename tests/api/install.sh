@@ -1,0 +1,38 @@
+#!/bin/sh
+# `make install`, and then a stranger's program: found by pkg-config, compiled, linked with the
+# shared and with the static library, run.
+# install.sh MESON PREFIX
+set -eu
+meson=$1
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+"$meson" install -C "$MOEFLUX_BUILD" --no-rebuild --quiet --destdir "$place"
+prefix=$place$2
+
+PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name moeflux.pc)")
+PKG_CONFIG_SYSROOT_DIR=$place
+export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
+libraries=$(dirname "$PKG_CONFIG_PATH")
+
+cat >"$place/stranger.c" <<'END'
+#include <moeflux.h>
+#include <string.h>
+int main(void)
+{
+    return strcmp(mf_status_name(MF_ERR_MEMORY), "MF_ERR_MEMORY");
+}
+END
+cc -o "$place/shared" "$place/stranger.c" $(pkg-config --cflags --libs moeflux)
+LD_LIBRARY_PATH=$libraries "$place/shared"
+
+# The other libraries are the system's, below no sysroot: only ours is asked for as an archive.
+unset PKG_CONFIG_SYSROOT_DIR
+cc -o "$place/static" "$place/stranger.c" -I"$prefix/include" "$libraries/libmoeflux.a" \
+    $(pkg-config --libs jansson libpcre2-8 libutf8proc) -lm -pthread
+"$place/static"
+
+if [ -x "$MOEFLUX_BUILD/moeflux" ]; then
+    "$prefix/bin/moeflux" --version
+fi
+test -f "$prefix/include/moeflux.h"
+test -f "$prefix/share/moeflux/models/pebble/config.json"
