@@ -13,7 +13,7 @@
 /* A handle is the descriptor plus one, so that NULL stays "not open". */
 static void *handle_of(int descriptor)
 {
-    return (void *)((intptr_t)descriptor + 1); // NOLINT(performance-no-int-to-ptr)
+    return (void *)((intptr_t)descriptor + 1);
 }
 
 static int descriptor_of(void *handle)
