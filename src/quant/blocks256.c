@@ -78,7 +78,7 @@ static void expand_iq4_xs(float *out, const struct block_iq4_xs *b)
     float d = scale(b->d);
     for (unsigned t = 0; t < 8; t++) {
         float group_scale = d * (float)iq4_xs_scale(b, t);
-        const uint8_t *qs = &b->qs[16 * t];
+        const uint8_t *qs = b->qs + (size_t)16 * t;
         for (unsigned l = 0; l < 16; l++) {
             out[32 * t + l] = group_scale * (float)iq4_levels[qs[l] & 15];
             out[32 * t + 16 + l] = group_scale * (float)iq4_levels[qs[l] >> 4];
