@@ -7,9 +7,11 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* 57 bytes of header, one of data */
 #define SHARD(name)                                                                                \
-    "\x39\0\0\0\0\0\0\0{\"" name "\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}    " \
-                                 "x"
+    "\x39\0\0\0\0\0\0\0"                                                                           \
+    "{\"" name "\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}    "                   \
+    "x"
 static const char shard_a[] = SHARD("a"), shard_b[] = SHARD("b");
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
