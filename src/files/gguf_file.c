@@ -313,28 +313,40 @@ static mf_status take_tensor(struct tensor_directory *directory, struct reader *
     return size_tensor(tensor, dims, type, reader->file->path, why);
 }
 
-/* The tensors from number `first` on lie one after the other, each padded to the
- * alignment, within the file; their offsets become those in the file. */
+/* The tensor begins where the one before it ends, padded to the alignment; *expected
+ * moves on.  Checked as each is read: a vast file of zeros is refused at the second. */
+static mf_status check_offset(uint64_t *expected, const struct tensor *tensor, uint64_t alignment,
+                              const struct file *file, mf_error *why)
+{
+    if (tensor->offset != *expected)
+        return fail(why, MF_ERR_FORMAT,
+                    "%s: tensor %s begins at byte %llu of the data, %llu was expected", file->path,
+                    tensor->name, (unsigned long long)tensor->offset,
+                    (unsigned long long)*expected);
+    uint64_t end;
+    if (!checked_add(&end, *expected, tensor->bytes) || end > file->size)
+        return fail(why, MF_ERR_FORMAT,
+                    "%s: tensor %s has %llu bytes from byte %llu of the data, the file has %llu",
+                    file->path, tensor->name, (unsigned long long)tensor->bytes,
+                    (unsigned long long)*expected, (unsigned long long)file->size);
+    *expected = align_up(end, alignment); /* bounded by the size of the file */
+    return MF_OK;
+}
+
+/* The offsets of the tensors from number `first` on become those in the file. */
 static mf_status place_tensors(struct tensor_directory *directory, size_t first,
                                const struct reader *reader, uint64_t alignment, mf_error *why)
 {
-    uint64_t data = align_up(reader->at, alignment), expected = 0;
+    uint64_t data = align_up(reader->at, alignment);
     uint64_t data_bytes = data < reader->file->size ? reader->file->size - data : 0;
     for (size_t i = first; i < directory->count; i++) {
         struct tensor *tensor = &directory->tensors[i];
-        if (tensor->offset != expected)
-            return fail(why, MF_ERR_FORMAT,
-                        "%s: tensor %s begins at byte %llu of the data, %llu was expected",
-                        reader->file->path, tensor->name, (unsigned long long)tensor->offset,
-                        (unsigned long long)expected);
-        if (tensor->bytes > 0 && (expected > data_bytes || tensor->bytes > data_bytes - expected))
+        if (tensor->bytes > 0 && tensor->offset + tensor->bytes > data_bytes)
             return fail(why, MF_ERR_FORMAT,
                         "%s: tensor %s has %llu bytes from byte %llu of the data, which has %llu",
                         reader->file->path, tensor->name, (unsigned long long)tensor->bytes,
-                        (unsigned long long)expected, (unsigned long long)data_bytes);
-        tensor->offset = data + expected;
-        /* Bounded: the tensor lies within the file. */
-        expected = align_up(expected + tensor->bytes, alignment);
+                        (unsigned long long)tensor->offset, (unsigned long long)data_bytes);
+        tensor->offset += data;
     }
     return MF_OK;
 }
@@ -407,8 +419,13 @@ static mf_status add_file(struct tensor_directory *directory, struct metadata *m
     for (uint64_t i = 0; i < value_count && status == MF_OK; i++) status = take_entry(&reader, why);
     if (status == MF_OK) status = find_alignment(&alignment, metadata, why);
     size_t first = directory->count;
-    for (uint64_t i = 0; i < tensor_count && status == MF_OK; i++)
+    uint64_t expected = 0;
+    for (uint64_t i = 0; i < tensor_count && status == MF_OK; i++) {
         status = take_tensor(directory, &reader, number, why);
+        if (status == MF_OK)
+            status = check_offset(&expected, &directory->tensors[first + i], alignment, reader.file,
+                                  why);
+    }
     if (status == MF_OK) status = place_tensors(directory, first, &reader, alignment, why);
     return status;
 }
