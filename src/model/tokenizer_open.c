@@ -1,0 +1,74 @@
+/* tokenizer_open.c: a tokenizer from the files of a model's directory. */
+#include "model/tokenizer_internal.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/status.h"
+
+#include <stdlib.h>
+
+/* bos_token is a string, or an object with its content. */
+static const char *token_name(const json_t *config, const char *key)
+{
+    const json_t *token = json_object_get(config, key);
+    if (json_is_object(token)) token = json_object_get(token, "content");
+    return json_string_value(token);
+}
+
+static mf_status read_config(struct tokenizer *tokenizer, const json_t *config, const char *where,
+                             mf_error *why)
+{
+    bool add = tokenizer->bos >= 0,
+         said = json_is_boolean(json_object_get(config, "add_bos_token"));
+    mf_status status = json_maybe_flag(&add, config, "add_bos_token", where, why);
+    if (status != MF_OK || !said) return status;
+    tokenizer->bos = -1;
+    if (!add) return MF_OK;
+    const char *name = token_name(config, "bos_token");
+    tokenizer->bos = name ? tokenizer_find(tokenizer, name) : -1;
+    if (tokenizer->bos < 0)
+        return fail(why, MF_ERR_MISMATCH,
+                    "%s: add_bos_token is set, but bos_token \"%.64s\" is no token", where,
+                    name ? name : "");
+    return MF_OK;
+}
+
+static mf_status open_json(struct tokenizer **out, const mf_files *files, const char *path,
+                           mf_error *why)
+{
+    char *text;
+    size_t length;
+    mf_status status = file_read_whole_new(&text, &length, files, path, TOKENIZER_FILE_LIMIT, why);
+    if (status == MF_OK) status = tokenizer_parse_new(out, text, length, path, why);
+    free(text);
+    return status;
+}
+
+mf_status tokenizer_open_new(struct tokenizer **out, const mf_files *files, const char *directory,
+                             mf_error *why)
+{
+    char path[PATH_CAPACITY], ranks[PATH_CAPACITY], config_path[PATH_CAPACITY];
+    struct tokenizer *tokenizer = NULL;
+    json_t *config = NULL;
+    *out = NULL;
+    mf_status status = path_join(path, sizeof path, directory, "tokenizer.json", why);
+    if (status == MF_OK) status = path_join(ranks, sizeof ranks, directory, "tiktoken.model", why);
+    if (status == MF_OK)
+        status =
+            path_join(config_path, sizeof config_path, directory, "tokenizer_config.json", why);
+    if (status == MF_OK && file_exists(files, config_path))
+        status = json_read_file_new(&config, files, config_path, TOKENIZER_FILE_LIMIT, why);
+    if (status == MF_OK) {
+        bool tiktoken = !file_exists(files, path) && file_exists(files, ranks);
+        status = tiktoken ? tokenizer_open_tiktoken_new(&tokenizer, files, ranks, config, why)
+                          : open_json(&tokenizer, files, path, why);
+    }
+    if (status == MF_OK && config) status = read_config(tokenizer, config, config_path, why);
+    if (status == MF_OK) {
+        *out = tokenizer;
+        tokenizer = NULL; /* the caller's now */
+    }
+    tokenizer_free(tokenizer);
+    json_decref(config);
+    return status;
+}
