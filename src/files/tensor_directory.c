@@ -1,5 +1,6 @@
 #include "files/tensor_directory.h"
 
+#include "base/array.h"
 #include "base/status.h"
 
 #include <stdio.h>
@@ -16,30 +17,11 @@ void tensor_directory_free(struct tensor_directory *directory)
     const mf_allocator *allocator = directory->arena.allocator;
     if (!allocator) return; /* never initialised */
     for (size_t i = 0; i < directory->file_count; i++) file_close(&directory->files[i]);
-    if (directory->files)
-        allocator->release(allocator->user, directory->files,
-                           directory->file_capacity * sizeof *directory->files);
-    if (directory->tensors)
-        allocator->release(allocator->user, directory->tensors,
-                           directory->capacity * sizeof *directory->tensors);
+    array_free(directory->files, directory->file_capacity, sizeof *directory->files, allocator);
+    array_free(directory->tensors, directory->capacity, sizeof *directory->tensors, allocator);
     name_table_free(&directory->names);
     arena_free(&directory->arena);
     tensor_directory_init(directory, allocator);
-}
-
-/* Room for twice as many elements of `size` bytes; false leaves everything as it was. */
-static bool grow(const mf_allocator *allocator, void **array, size_t *capacity, size_t size)
-{
-    size_t wider = *capacity ? *capacity * 2 : 16;
-    void *copy = allocator->allocate(allocator->user, wider * size, CACHE_LINE);
-    if (!copy) return false;
-    if (*array) {
-        memcpy(copy, *array, *capacity * size);
-        allocator->release(allocator->user, *array, *capacity * size);
-    }
-    *array = copy;
-    *capacity = wider;
-    return true;
 }
 
 mf_status tensor_directory_add_file(struct tensor_directory *directory, uint32_t *index,
@@ -47,8 +29,8 @@ mf_status tensor_directory_add_file(struct tensor_directory *directory, uint32_t
 {
     if (directory->file_count == directory->file_capacity) {
         void *array = directory->files;
-        if (!grow(directory->arena.allocator, &array, &directory->file_capacity,
-                  sizeof *directory->files))
+        if (!array_grow(&array, &directory->file_capacity, sizeof *directory->files,
+                        directory->arena.allocator))
             return fail_memory(why, 2 * directory->file_capacity * sizeof *directory->files);
         directory->files = array;
     }
@@ -66,8 +48,8 @@ struct tensor *tensor_directory_add(struct tensor_directory *directory)
         /* Numbers of tensors are 32-bit in the name table. */
         if (directory->capacity >= UINT32_MAX / 2) return NULL;
         void *array = directory->tensors;
-        if (!grow(directory->arena.allocator, &array, &directory->capacity,
-                  sizeof *directory->tensors))
+        if (!array_grow(&array, &directory->capacity, sizeof *directory->tensors,
+                        directory->arena.allocator))
             return NULL;
         directory->tensors = array;
     }

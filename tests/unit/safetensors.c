@@ -185,6 +185,20 @@ static void data_that_is_not_tiled_is_refused(void **state)
     expect_header_refused("{}", 1, "the tensors end at byte 0");
 }
 
+/* Cut off anywhere, a file is refused: none of its prefixes is a file. */
+static void every_prefix_is_refused(void **state)
+{
+    (void)state;
+    struct memory_files files;
+    struct made_file file =
+        make_file("{" TENSOR("a", "U8", "[2]", 0, 2) "," TENSOR("b", "F32", "[3]", 2, 14) "}", 14);
+    memory_files_init(&files);
+    for (size_t size = 0; size < file.size; size++) {
+        memory_files_put(&files, "model/model.safetensors", file.bytes, size);
+        expect_refusal(&files, MF_ERR_FORMAT, "model/model.safetensors");
+    }
+}
+
 static const char index_path[] = "model/model.safetensors.index.json";
 
 static void put_two_shards(struct memory_files *files, const char *index)
@@ -317,6 +331,7 @@ int main(void)
         cmocka_unit_test(deep_nesting_is_refused),
         cmocka_unit_test(malformed_fields_are_refused),
         cmocka_unit_test(data_that_is_not_tiled_is_refused),
+        cmocka_unit_test(every_prefix_is_refused),
         cmocka_unit_test(shards_are_read_with_and_without_an_index),
         cmocka_unit_test(a_wrong_index_is_refused),
         cmocka_unit_test(a_tensor_in_two_shards_is_refused),

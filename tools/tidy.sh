@@ -1,0 +1,23 @@
+#!/bin/sh
+# tidy.sh BUILD FILE: clang-tidy on one file of the build.  A file that was clean is not looked at
+# again until it, a header of ours that it includes, its flags or the rules change.
+build=$1 file=$2
+commands=$build/compile_commands.json
+grep -q "\"file\": \".*/$file\"" "$commands" || exit 0 # not part of this build
+
+key=$({
+    cat .clang-tidy "$(dirname "$file")"/.clang-tidy tests/.clang-tidy
+    grep "[ /]$file\"" "$commands"
+    # shellcheck disable=SC2046 # a word per header
+    cat $(cc -MM -Iinclude -Isrc -Itests -Iapps -D_GNU_SOURCE "$file" | sed 's/^[^:]*://; s/\\$//')
+} 2>/dev/null | sha256sum | cut -d ' ' -f 1)
+clean=$build/tidy/$key
+[ -e "$clean" ] && exit 0
+
+if clang-tidy --quiet -p "$build" --warnings-as-errors='*' "$file" >"$clean.$$" 2>/dev/null; then
+    mv "$clean.$$" "$clean"
+else
+    cat "$clean.$$"
+    rm -f "$clean.$$"
+    exit 1
+fi
