@@ -1,0 +1,48 @@
+/* command.h: what a command is.  One file cmd_<name>.c defines each; main.c lists them.
+ *
+ * A command's settings are a struct of its own whose first member is `common`; its
+ * option table and the common one write into it.  It returns an exit status. */
+#ifndef CLI_COMMAND_H
+#define CLI_COMMAND_H
+
+#include "options.h"
+#include "streams.h"
+
+struct common_settings {
+    const char *model; /* as typed, see model_path.h; NULL: the embedded one */
+    const char *backend;
+    struct maybe_count threads;
+    struct maybe_count context;
+    struct maybe_count memory_bytes;
+    struct maybe_count seed;
+    bool stats;
+};
+
+enum { COMMAND_GROUPS = 4 };
+
+struct command {
+    const char *name;
+    const char *summary;   /* one line, no full stop */
+    const char *arguments; /* "[PROMPT]": what follows the options; NULL: nothing may */
+    size_t argument_limit;
+    const struct option_group *groups; /* its own options, at most COMMAND_GROUPS */
+    size_t group_count;
+    const char *notes;     /* a paragraph for the help, or NULL */
+    const char *examples;  /* lines, each ending in \n */
+    size_t settings_bytes; /* of the struct that starts with common_settings */
+    int (*run)(const void *settings, const struct arguments *arguments);
+};
+
+/* In the order of the help. */
+#define COMMAND_LIST(X)                                                                            \
+    X(tokenize)                                                                                    \
+    X(detokenize)
+
+#define COMMAND_DECLARE(name) extern const struct command command_##name;
+COMMAND_LIST(COMMAND_DECLARE)
+#undef COMMAND_DECLARE
+
+/* "moeflux <name>: <sentence>" and where the help is, on stderr; returns EXIT_USAGE. */
+int usage_error(const struct command *command, const char *format, ...) MF_PRINTF(2, 3);
+
+#endif

@@ -1,0 +1,122 @@
+#include "json_lines.h"
+
+#include "base/status.h"
+#include "streams.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum { JSON_STYLE = JSON_COMPACT | JSON_ENCODE_ANY };
+
+void json_print_line(const json_t *value)
+{
+    json_dumpf(value, stdout, JSON_STYLE);
+    putchar('\n');
+}
+
+static void print_failure(const mf_error *why)
+{
+    json_t *line = json_pack("{s:{s:s,s:s}}", "error", "kind", mf_status_name(why->status),
+                             "message", why->text);
+
+    if (!line) {
+        line = json_pack("{s:{s:s,s:s}}", "error", "kind", mf_status_name(why->status), "message",
+                         "the message is not UTF-8");
+    }
+    json_print_line(line);
+    json_decref(line);
+}
+
+static mf_status answer_line(json_line_function answer, void *user, const char *line, size_t length,
+                             uint64_t number, mf_error *why)
+{
+    char where[48];
+    json_t *in = NULL, *out = NULL;
+    mf_status status;
+
+    snprintf(where, sizeof where, "line %llu", (unsigned long long)number);
+    status = json_parse_new(&in, line, length, where, why);
+    if (status == MF_OK && !json_is_object(in)) {
+        status = fail(why, MF_ERR_FORMAT, "%s is %s, expected an object", where, json_kind(in));
+    }
+    if (status == MF_OK) status = answer(&out, in, user, why);
+    if (status == MF_OK && !out) status = fail_memory(why, length);
+    if (status == MF_OK) json_print_line(out);
+    json_decref(in);
+    json_decref(out);
+    return status;
+}
+
+int json_lines_run(json_line_function answer, void *user)
+{
+    char *line = NULL;
+    size_t capacity = 0;
+    ssize_t length;
+    int code = EXIT_DONE;
+    mf_error why;
+
+    for (uint64_t number = 1; (length = getline(&line, &capacity, stdin)) >= 0; number++) {
+        if (line[strspn(line, " \t\r\n")] == '\0' && strlen(line) == (size_t)length) continue;
+        why = (mf_error){ .text = "" };
+        if (answer_line(answer, user, line, (size_t)length, number, &why) != MF_OK) {
+            print_failure(&why);
+            code = EXIT_FAILED;
+        }
+        if (ferror(stdout)) break;
+    }
+    free(line);
+    if (ferror(stdin)) {
+        fail_errno(&why, MF_ERR_IO, errno, "standard input cannot be read");
+        code = report(&why);
+    }
+    return code;
+}
+
+static int digit_value(char digit)
+{
+    if (digit >= '0' && digit <= '9') return digit - '0';
+    if (digit >= 'a' && digit <= 'f') return digit - 'a' + 10;
+    if (digit >= 'A' && digit <= 'F') return digit - 'A' + 10;
+    return -1;
+}
+
+mf_status hex_decode_new(char **out, size_t *length, const char *hex, mf_error *why)
+{
+    size_t digits = strlen(hex);
+    char *bytes;
+
+    *out = NULL;
+    *length = digits / 2;
+    if (digits % 2 != 0) {
+        return fail(why, MF_ERR_FORMAT, "\"hex\" has an odd number of digits: %zu", digits);
+    }
+    bytes = malloc(digits / 2 + 1);
+    if (!bytes) return fail_memory(why, digits / 2 + 1);
+    for (size_t i = 0; i < digits / 2; i++) {
+        int high = digit_value(hex[2 * i]), low = digit_value(hex[2 * i + 1]);
+        if (high < 0 || low < 0) {
+            free(bytes);
+            return fail(why, MF_ERR_FORMAT, "\"hex\" has a character that is not a digit");
+        }
+        bytes[i] = (char)(high * 16 + low);
+    }
+    bytes[digits / 2] = '\0';
+    *out = bytes;
+    return MF_OK;
+}
+
+json_t *hex_encode_new(const char *bytes, size_t length)
+{
+    static const char digits[] = "0123456789abcdef";
+    char *text = malloc(length * 2 + 1);
+    json_t *value;
+
+    if (!text) return NULL;
+    for (size_t i = 0; i < length; i++) {
+        text[2 * i] = digits[(unsigned char)bytes[i] >> 4];
+        text[2 * i + 1] = digits[(unsigned char)bytes[i] & 15];
+    }
+    value = json_stringn(text, length * 2);
+    free(text);
+    return value;
+}

@@ -1,0 +1,210 @@
+/* main.c: finds the command, reads its options, runs it.  Nothing else is decided here. */
+#include "command.h"
+#include "terminal.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+
+static const struct command *const commands[] = {
+#define COMMAND_ENTRY(name) &command_##name,
+    COMMAND_LIST(COMMAND_ENTRY)
+#undef COMMAND_ENTRY
+};
+
+static const char *const backends[] = { "reference", "cpu", "cuda", NULL };
+
+static const struct option common_options[] = {
+    { 'm', "model", OPTION_TEXT, offsetof(struct common_settings, model), "MODEL",
+      .help = "checkpoint directory, .gguf file, or org/name in the local Hugging Face cache; "
+              "without it the embedded model" },
+    { 't', "threads", OPTION_COUNT, offsetof(struct common_settings, threads), "N",
+      .help = "threads; default: one for every core", .low = 1, .high = 1024 },
+    { 'c', "context", OPTION_COUNT, offsetof(struct common_settings, context), "N",
+      .help = "positions of the context; default: the model's, at most 4096", .low = 1,
+      .high = 1 << 24 },
+    { 0, "memory", OPTION_SIZE, offsetof(struct common_settings, memory_bytes), "SIZE",
+      .help = "what weights and caches may take, as in 8G; default: what the machine has" },
+    { 0, "seed", OPTION_COUNT, offsetof(struct common_settings, seed), "N",
+      .help = "same seed, same text" },
+    { 0, "backend", OPTION_CHOICE, offsetof(struct common_settings, backend), "NAME",
+      .help = "who computes: reference, cpu or cuda; default: the best one here",
+      .choices = backends },
+    { 0, "stats", OPTION_FLAG, offsetof(struct common_settings, stats), NULL,
+      .help = "afterwards, a table of times and expert statistics on stderr" },
+    { 0, "version", OPTION_FLAG, 0, NULL, .help = "the program's version" },
+    { 'h', "help", OPTION_FLAG, 0, NULL, .help = "this text" },
+};
+
+static const struct option_group common_group = { "common options", common_options,
+                                                  COUNT_OF(common_options), 0 };
+
+static const struct command *find_command(const char *name)
+{
+    for (size_t i = 0; i < COUNT_OF(commands); i++) {
+        if (strcmp(commands[i]->name, name) == 0) return commands[i];
+    }
+    return NULL;
+}
+
+static int unknown_command(const char *name)
+{
+    const char *names[COUNT_OF(commands)];
+    size_t near;
+
+    for (size_t i = 0; i < COUNT_OF(commands); i++) names[i] = commands[i]->name;
+    near = nearest_name(name, names, COUNT_OF(names));
+    fprintf(stderr, "moeflux: there is no command %.64s", name);
+    if (near < COUNT_OF(names)) fprintf(stderr, "; did you mean %s?", names[near]);
+    fputs("\nmoeflux: `moeflux --help` lists the commands\n", stderr);
+    return EXIT_USAGE;
+}
+
+int usage_error(const struct command *command, const char *format, ...)
+{
+    va_list list;
+
+    fprintf(stderr, "moeflux %s: ", command->name);
+    va_start(list, format);
+    vfprintf(stderr, format, list);
+    va_end(list);
+    fprintf(stderr, "\nmoeflux: `moeflux %s --help` shows its options\n", command->name);
+    return EXIT_USAGE;
+}
+
+/* -------------------------------------------------------------------- help */
+
+static void print_version(void)
+{
+    printf("moeflux %s\n", MOEFLUX_VERSION);
+}
+
+static void print_command_list(bool colour)
+{
+    for (size_t i = 0; i < COUNT_OF(commands); i++) {
+        printf("  %s%-11s%s %s\n", terminal_style(colour, STYLE_BOLD), commands[i]->name,
+               terminal_style(colour, STYLE_PLAIN), commands[i]->summary);
+    }
+}
+
+static void print_welcome(void)
+{
+    struct terminal terminal;
+
+    terminal_probe(&terminal);
+    const char *bold = terminal_style(terminal.colour_out, STYLE_BOLD);
+    const char *plain = terminal_style(terminal.colour_out, STYLE_PLAIN);
+    printf("%smoeflux %s%s: runs mixture-of-experts models that are bigger than memory.\n\n", bold,
+           MOEFLUX_VERSION, plain);
+    printf("A small model came with it, so you can start right now:\n\n"
+           "  %smoeflux run \"What is the capital of Japan?\"%s\n"
+           "  %smoeflux run --raw \"Once upon a time there was a little\"%s\n"
+           "  %smoeflux run%s                                  chat in the terminal\n"
+           "  %smoeflux run -m org/name \"…\"%s                  any model in your cache\n"
+           "  %smoeflux inspect -m DIRECTORY --memory 8G%s     what would live where\n\n",
+           bold, plain, bold, plain, bold, plain, bold, plain, bold, plain);
+    printf("Commands (`moeflux COMMAND --help` for each):\n\n");
+    print_command_list(terminal.colour_out);
+}
+
+static void print_help(void)
+{
+    printf("usage: moeflux COMMAND [options]\n\ncommands:\n");
+    print_command_list(false);
+    printf("\n`moeflux COMMAND --help` shows the options of a command, with examples.\n"
+           "Exit status: 0 done, 1 the work failed, 2 wrong usage.\n");
+}
+
+static void print_command_help(const struct command *command)
+{
+    unsigned width = (unsigned)min_size(terminal_width(), 100);
+
+    printf("moeflux %s: %s\n\nusage: moeflux %s [options]%s%s\n\n", command->name, command->summary,
+           command->name, command->arguments ? " " : "",
+           command->arguments ? command->arguments : "");
+    if (command->notes) printf("%s\n\n", command->notes);
+    for (size_t i = 0; i < command->group_count; i++) {
+        options_print(stdout, &command->groups[i], width);
+        putchar('\n');
+    }
+    options_print(stdout, &common_group, width);
+    printf("\nexamples:\n%s", command->examples);
+}
+
+/* ----------------------------------------------------------------- running */
+
+static int run_command(const struct command *command, char **words, size_t count)
+{
+    struct option_group groups[COMMAND_GROUPS + 1];
+    size_t group_count = command->group_count;
+    struct arguments arguments = { NULL, 0 };
+    mf_error why = { .text = "" };
+    void *settings = calloc(1, command->settings_bytes);
+    int code = EXIT_DONE;
+
+    if (!settings) {
+        fputs("moeflux: out of memory\n", stderr);
+        return EXIT_FAILED;
+    }
+    memcpy(groups, command->groups, group_count * sizeof groups[0]);
+    groups[group_count++] = common_group;
+    switch (options_parse(settings, &arguments, groups, group_count, words, count, &why)) {
+    case PARSE_FAILED:
+        code = usage_error(command, "%s", why.text);
+        break;
+    case PARSE_HELP:
+        print_command_help(command);
+        break;
+    case PARSE_VERSION:
+        print_version();
+        break;
+    case PARSE_DONE:
+        if (arguments.count > command->argument_limit) {
+            code = usage_error(command, "what is \"%.64s\"? %s",
+                               arguments.values[command->argument_limit],
+                               command->arguments ? "Only one argument can follow the options."
+                                                  : "Nothing can follow the options.");
+        } else {
+            code = command->run(settings, &arguments);
+        }
+    }
+    free(settings);
+    return code;
+}
+
+static int dispatch(int count, char **words)
+{
+    const struct command *command;
+
+    if (count < 2) {
+        print_welcome();
+        return EXIT_DONE;
+    }
+    if (strcmp(words[1], "--version") == 0) {
+        print_version();
+        return EXIT_DONE;
+    }
+    if (strcmp(words[1], "--help") == 0 || strcmp(words[1], "-h") == 0 ||
+        (strcmp(words[1], "help") == 0 && count == 2)) {
+        print_help();
+        return EXIT_DONE;
+    }
+    if (strcmp(words[1], "help") == 0) {
+        command = find_command(words[2]);
+        if (!command) return unknown_command(words[2]);
+        print_command_help(command);
+        return EXIT_DONE;
+    }
+    if (words[1][0] == '-') {
+        fprintf(stderr, "moeflux: the command comes first, as in `moeflux run %.64s`\n", words[1]);
+        return EXIT_USAGE;
+    }
+    command = find_command(words[1]);
+    if (!command) return unknown_command(words[1]);
+    return run_command(command, words + 2, (size_t)count - 2);
+}
+
+int main(int count, char **words)
+{
+    streams_guard();
+    return streams_finish(dispatch(count, words));
+}

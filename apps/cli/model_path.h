@@ -1,0 +1,18 @@
+/* model_path.h: from what a person types after -m to a path that can be opened.
+ *
+ *     a directory                         itself
+ *     a file *.gguf                       itself
+ *     org/name                            the snapshot of its main branch in the local
+ *                                         Hugging Face cache; nothing is downloaded
+ *     nothing                             the model that comes with the program
+ *
+ * What exists on disk goes first, so "org/name" is a directory where there is one. */
+#ifndef CLI_MODEL_PATH_H
+#define CLI_MODEL_PATH_H
+
+#include "base/file.h"
+
+/* `model` NULL: the embedded one.  `out` has PATH_CAPACITY bytes. */
+mf_status model_path_resolve(char *out, const char *model, mf_error *why);
+
+#endif

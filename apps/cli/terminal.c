@@ -1,0 +1,143 @@
+#include "terminal.h"
+
+#include "options.h"
+
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+static bool has_text(const char *value)
+{
+    return value && *value;
+}
+
+static bool locale_is_utf8(void)
+{
+    const char *names[] = { "LC_ALL", "LC_CTYPE", "LANG" };
+
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        const char *value = getenv(names[i]);
+        if (!has_text(value)) continue;
+        return strstr(value, "UTF-8") || strstr(value, "utf8") || strstr(value, "utf-8");
+    }
+    return false;
+}
+
+void terminal_probe(struct terminal *out)
+{
+    const char *term = getenv("TERM");
+    bool plain = has_text(getenv("NO_COLOR")) || !has_text(term) || strcmp(term, "dumb") == 0;
+
+    *out = (struct terminal){
+        .out = isatty(STDOUT_FILENO),
+        .err = isatty(STDERR_FILENO),
+        .in = isatty(STDIN_FILENO),
+        .utf8 = locale_is_utf8(),
+    };
+    out->colour_out = out->out && !plain;
+    out->colour_err = out->err && !plain;
+}
+
+unsigned terminal_width(void)
+{
+    enum { NARROWEST = 20, WIDEST = 1000 };
+    const char *columns = getenv("COLUMNS");
+    struct winsize size;
+    uint64_t count;
+    const int streams[] = { STDERR_FILENO, STDOUT_FILENO };
+
+    for (size_t i = 0; i < COUNT_OF(streams); i++) {
+        if (ioctl(streams[i], TIOCGWINSZ, &size) == 0 && size.ws_col >= NARROWEST) {
+            return size.ws_col;
+        }
+    }
+    if (columns && parse_count(&count, columns) && count >= NARROWEST && count <= WIDEST) {
+        return (unsigned)count;
+    }
+    return 80;
+}
+
+const char *terminal_style(bool colour, enum style style)
+{
+    static const char *const escapes[STYLE_COUNT] = {
+        [STYLE_PLAIN] = "\033[0m", [STYLE_BOLD] = "\033[1m",  [STYLE_DIM] = "\033[2m",
+        [STYLE_GOOD] = "\033[32m", [STYLE_WARM] = "\033[33m", [STYLE_BAD] = "\033[31m",
+    };
+
+    return colour ? escapes[style] : "";
+}
+
+double clock_seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+void progress_begin(struct progress *progress, const struct terminal *terminal, const char *label,
+                    const char *unit, uint64_t total)
+{
+    *progress = (struct progress){
+        .terminal = terminal,
+        .label = label,
+        .unit = unit,
+        .total = total,
+        .started = clock_seconds(),
+    };
+}
+
+static void draw_bar(const struct progress *progress, uint64_t done, unsigned cells)
+{
+    const char *full = progress->terminal->utf8 ? "█" : "#";
+    const char *empty = progress->terminal->utf8 ? "░" : "-";
+    unsigned filled = progress->total ? (unsigned)(done * cells / progress->total) : 0;
+
+    for (unsigned i = 0; i < cells; i++) fputs(i < filled ? full : empty, stderr);
+}
+
+void progress_update(struct progress *progress, uint64_t done)
+{
+    const double wait_seconds = 0.25, interval_seconds = 0.1;
+    double now = clock_seconds();
+    double elapsed = now - progress->started;
+    unsigned width = terminal_width();
+    char head[96], tail[64];
+    int used;
+
+    /* What is done at once needs no bar. */
+    if (!progress->terminal->err || elapsed < wait_seconds) return;
+    if (progress->drawn > 0 && now - progress->drawn < interval_seconds) return;
+    progress->drawn = now;
+    used = snprintf(head, sizeof head, "%s %llu/%llu ", progress->label, (unsigned long long)done,
+                    (unsigned long long)progress->total);
+    used += snprintf(tail, sizeof tail, " %.0f %s/s", (double)done / elapsed, progress->unit);
+    fprintf(stderr, "\r%s%s", terminal_style(progress->terminal->colour_err, STYLE_DIM), head);
+    if (width > (unsigned)used + 12) {
+        draw_bar(progress, done, (unsigned)min_size(width - (unsigned)used - 2, 40));
+    }
+    fprintf(stderr, "%s%s", tail, terminal_style(progress->terminal->colour_err, STYLE_PLAIN));
+    fputs("\033[K", stderr);
+    fflush(stderr);
+}
+
+void progress_end(struct progress *progress)
+{
+    if (progress->drawn > 0) fputs("\r\033[K", stderr);
+    progress->drawn = 0;
+}
+
+const char *size_text(uint64_t bytes, char *out, size_t capacity)
+{
+    static const char *const units[] = { "bytes", "KiB", "MiB", "GiB", "TiB" };
+    double value = (double)bytes;
+    size_t unit = 0;
+
+    while (value >= 1024 && unit + 1 < COUNT_OF(units)) {
+        value /= 1024;
+        unit++;
+    }
+    snprintf(out, capacity, unit > 0 && value < 100 ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return out;
+}

@@ -1,0 +1,54 @@
+/* terminal.h: what the person at the other end can see.
+ *
+ * Colours, the progress bar and other decoration appear only where the stream is a
+ * terminal; on a pipe or in a file there is plain text and nothing else.  NO_COLOR,
+ * TERM=dumb and COLUMNS are honoured (this is the program, so the environment may
+ * be read here). */
+#ifndef CLI_TERMINAL_H
+#define CLI_TERMINAL_H
+
+#include "base/common.h"
+
+#include <stdio.h>
+
+enum style { STYLE_PLAIN, STYLE_BOLD, STYLE_DIM, STYLE_GOOD, STYLE_WARM, STYLE_BAD, STYLE_COUNT };
+
+struct terminal {
+    bool out;        /* stdout is a terminal */
+    bool err;        /* stderr is one */
+    bool in;         /* stdin is one */
+    bool colour_out; /* and takes colours */
+    bool colour_err;
+    bool utf8; /* the locale's characters are UTF-8: bars may use block characters */
+};
+
+void terminal_probe(struct terminal *out);
+
+/* Columns of the terminal now (it may be resized); 80 when nobody knows. */
+unsigned terminal_width(void);
+
+/* The escape sequence, or "" where `colour` is false. */
+const char *terminal_style(bool colour, enum style style);
+
+/* Seconds of a clock that never goes back. */
+double clock_seconds(void);
+
+/* One line on stderr that is redrawn, "reading 1024/4096 ███████     512 tokens/s",
+ * at most ten times a second; nothing at all where stderr is not a terminal. */
+struct progress {
+    const struct terminal *terminal;
+    const char *label;
+    const char *unit;
+    uint64_t total;
+    double started, drawn; /* seconds; drawn 0: not yet */
+};
+
+void progress_begin(struct progress *progress, const struct terminal *terminal, const char *label,
+                    const char *unit, uint64_t total);
+void progress_update(struct progress *progress, uint64_t done);
+void progress_end(struct progress *progress); /* takes the line away */
+
+/* "512 bytes", "17.4 MiB", "1.4 GiB": binary units. Returns `out`. */
+const char *size_text(uint64_t bytes, char *out, size_t capacity);
+
+#endif
