@@ -79,6 +79,11 @@ struct tokenizer_tables {
 mf_status tokenizer_from_tables_new(struct tokenizer **out, const struct tokenizer_tables *tables,
                                     const char *where, mf_error *why);
 
+/* From the metadata of a GGUF file (files/gguf_file.h): tokenizer.ggml.*. */
+struct metadata;
+mf_status tokenizer_from_metadata_new(struct tokenizer **out, const struct metadata *metadata,
+                                      mf_error *why);
+
 void tokenizer_free(struct tokenizer *tokenizer);
 
 /* --------------------------------------------------------------- encoding */

@@ -9,7 +9,8 @@
  *     split_pattern.c           ... for which patterns are rewritten
  *     split_known.c             ... or by hand, for the patterns of known models
  *     tokenizer_open.c        from a directory: which file ...
- *     tokenizer_json.c, tokenizer_tables.c, tokenizer_tiktoken.c   ... and what it says */
+ *     tokenizer_json.c, tokenizer_tiktoken.c   ... and what it says
+ *     tokenizer_tables.c, tokenizer_gguf.c     from arrays, from a GGUF's metadata */
 #ifndef MODEL_TOKENIZER_INTERNAL_H
 #define MODEL_TOKENIZER_INTERNAL_H
 

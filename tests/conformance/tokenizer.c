@@ -4,12 +4,14 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "files/gguf_file.h"
 #include "model/json_scan.h"
 #include "model/split.h"
 #include "model/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static const char *root; /* of the fixtures' tokenizers directory */
 static mf_error why;
@@ -495,6 +497,57 @@ static void vectors_of_qwen35(void **state)
     tokenizer_free(tokenizer);
 }
 
+/* ----------------------------------------------------------------------- GGUF */
+
+static struct tokenizer *open_gguf(const char *path)
+{
+    struct tensor_directory directory;
+    struct metadata metadata;
+    struct tokenizer *tokenizer;
+    tensor_directory_init(&directory, &allocator_heap);
+    metadata_init(&metadata, &allocator_heap);
+    must(checkpoint_gguf_open(&directory, &metadata, &files_posix, path, &why));
+    must(tokenizer_from_metadata_new(&tokenizer, &metadata, &why));
+    metadata_free(&metadata);
+    tensor_directory_free(&directory);
+    return tokenizer;
+}
+
+/* The vocabulary `name`, which some directories hold compressed. */
+static struct tokenizer *open_gguf_vocabulary(const char *name)
+{
+    char file[128], path[PATH_CAPACITY], unpacked[] = "/tmp/moeflux-vocabulary-XXXXXX";
+    size_t length;
+    snprintf(file, sizeof file, "%s/ggml-vocab-%s.gguf", name, name);
+    fixture_path(path, file);
+    if (file_exists(&files_posix, path)) return open_gguf(path);
+    snprintf(file, sizeof file, "%s/ggml-vocab-%s.gguf.gz", name, name);
+    char *bytes = read_compressed(file, &length);
+    int descriptor = mkstemp(unpacked);
+    assert_true(descriptor >= 0);
+    assert_int_equal(write(descriptor, bytes, length), length);
+    close(descriptor);
+    free(bytes);
+    struct tokenizer *tokenizer = open_gguf(unpacked);
+    unlink(unpacked);
+    return tokenizer;
+}
+
+static void vocabularies_of_gguf(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "gpt-2",  "deepseek-llm", "deepseek-coder", "starcoder",
+                                         "refact", "mpt",          "falcon" };
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        struct tokenizer *tokenizer = open_gguf_vocabulary(names[i]);
+        char name[128];
+        snprintf(name, sizeof name, "%s/ggml-vocab-%s.gguf", names[i], names[i]);
+        assert_int_equal(check_inp_out(tokenizer, name), 46);
+        if (strcmp(names[i], "falcon") != 0) check_vectors(names[i], tokenizer);
+        tokenizer_free(tokenizer);
+    }
+}
+
 int main(void)
 {
     const char *fixtures = getenv("MOEFLUX_FIXTURES");
@@ -514,6 +567,7 @@ int main(void)
         cmocka_unit_test(tokens_have_their_bytes),
         cmocka_unit_test(pieces_of_every_family),
         cmocka_unit_test(vectors_of_qwen35),
+        cmocka_unit_test(vocabularies_of_gguf),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
