@@ -56,7 +56,7 @@ static struct arena_block *block_new(struct arena *arena, size_t payload)
     return block;
 }
 
-void *arena_take(struct arena *arena, size_t count, size_t size)
+void *arena_take_raw(struct arena *arena, size_t count, size_t size)
 {
     uint64_t bytes;
     if (!checked_multiply(&bytes, count, size) || bytes > SIZE_MAX / 2) return NULL;
@@ -77,7 +77,13 @@ void *arena_take(struct arena *arena, size_t count, size_t size)
     }
     void *pointer = (uint8_t *)block + block->used;
     block->used += bytes;
-    return memset(pointer, 0, bytes);
+    return pointer;
+}
+
+void *arena_take(struct arena *arena, size_t count, size_t size)
+{
+    void *pointer = arena_take_raw(arena, count, size);
+    return pointer ? memset(pointer, 0, count * size) : NULL;
 }
 
 char *arena_text(struct arena *arena, const char *text, size_t length)

@@ -29,6 +29,9 @@ void arena_free(struct arena *arena);
  * the product overflows or there is no memory.  Zero elements give a valid pointer. */
 void *arena_take(struct arena *arena, size_t count, size_t size);
 
+/* The same without the zeroes, for bytes that are about to be read from a file. */
+void *arena_take_raw(struct arena *arena, size_t count, size_t size);
+
 /* A terminated copy of `length` bytes. */
 char *arena_text(struct arena *arena, const char *text, size_t length);
 

@@ -61,11 +61,6 @@ uint16_t f16_from_f32(float value)
     return (uint16_t)(sign | half);
 }
 
-float f32_from_bf16(uint16_t bits)
-{
-    return f32_of_bits((uint32_t)bits << 16);
-}
-
 uint16_t bf16_from_f32(float value)
 {
     uint32_t bits = bits_of_f32(value);

@@ -119,7 +119,11 @@ void format_store(enum format format, uint8_t *data, size_t index, float value);
 
 float f32_from_f16(uint16_t bits);
 uint16_t f16_from_f32(float value); /* nearest, ties to even */
-float f32_from_bf16(uint16_t bits);
+static inline float f32_from_bf16(uint16_t bits)
+{
+    uint32_t wide = (uint32_t)bits << 16;
+    return load_f32(&wide);
+}
 uint16_t bf16_from_f32(float value); /* nearest, ties to even */
 float f32_from_e4m3(uint8_t bits);
 

@@ -1,0 +1,24 @@
+/* lanes_set.c: the table of one kernel set. */
+#include "kernels/lanes_set.h"
+
+#define TEXT_OF_AGAIN(x) #x
+#define TEXT_OF(x)       TEXT_OF_AGAIN(x)
+
+extern const struct kernels NAMED(kernels);
+
+const struct kernels NAMED(kernels) = {
+    .name = TEXT_OF(KERNEL_SET),
+    .dequantise = { [FORMAT_AFFINE4] = NAMED(dequantise_affine4),
+                    [FORMAT_AFFINE8] = NAMED(dequantise_affine8),
+                    [FORMAT_BF16] = NAMED(dequantise_bf16) },
+    .dot_block = NAMED(dot_block),
+    .dot = NAMED(dot),
+    .add_scaled = NAMED(add_scaled),
+    .rms_norm = NAMED(rms_norm),
+    .unit_norm = NAMED(unit_norm),
+    .softmax = NAMED(softmax),
+    .silu_multiply = NAMED(silu_multiply),
+    .sigmoid_multiply = NAMED(sigmoid_multiply),
+    .silu = NAMED(silu),
+    .delta_step = NAMED(delta_step),
+};

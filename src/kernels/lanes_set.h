@@ -1,0 +1,22 @@
+/* lanes_set.h: what the files of a kernel set offer to the table in lanes_set.c. */
+#ifndef KERNELS_LANES_SET_H
+#define KERNELS_LANES_SET_H
+
+#include "kernels/lanes.h"
+
+void NAMED(dequantise_affine4)(float *out, const struct weight *weight, uint64_t row);
+void NAMED(dequantise_affine8)(float *out, const struct weight *weight, uint64_t row);
+void NAMED(dequantise_bf16)(float *out, const struct weight *weight, uint64_t row);
+
+void NAMED(dot_block)(const struct dot_block *block);
+float NAMED(dot)(const float *a, const float *b, size_t n);
+void NAMED(add_scaled)(float *y, const float *x, float a, size_t n);
+void NAMED(rms_norm)(float *out, const float *x, const float *w, float epsilon, size_t n);
+void NAMED(unit_norm)(float *x, float scale, float epsilon, size_t n);
+void NAMED(softmax)(float *x, size_t n);
+void NAMED(silu_multiply)(float *out, const float *gate, const float *up, size_t n);
+void NAMED(sigmoid_multiply)(float *out, const float *x, const float *gate, size_t n);
+void NAMED(silu)(float *x, size_t n);
+void NAMED(delta_step)(const struct delta_step *step);
+
+#endif

@@ -1,0 +1,55 @@
+#include "kernels/kernels.h"
+
+extern const struct kernels kernels_generic;
+extern const struct kernels kernels_avx2;
+extern const struct kernels kernels_avx512;
+
+static bool runs_anywhere(const struct machine *machine)
+{
+    (void)machine;
+    return true;
+}
+
+#ifdef HAVE_KERNELS_AVX2
+static bool runs_avx2(const struct machine *machine)
+{
+    return machine->avx2;
+}
+#endif
+
+#ifdef HAVE_KERNELS_AVX512
+static bool runs_avx512(const struct machine *machine)
+{
+    return machine->avx512;
+}
+#endif
+
+/* Best first. */
+static const struct {
+    const struct kernels *kernels;
+    bool (*runs_on)(const struct machine *machine);
+} sets[] = {
+#ifdef HAVE_KERNELS_AVX512
+    { &kernels_avx512, runs_avx512 },
+#endif
+#ifdef HAVE_KERNELS_AVX2
+    { &kernels_avx2, runs_avx2 },
+#endif
+    { &kernels_generic, runs_anywhere },
+};
+
+const struct kernels *kernels_select(const struct machine *machine, const char *name)
+{
+    for (size_t i = 0; i < COUNT_OF(sets); i++) {
+        bool wanted = !name || strcmp(name, sets[i].kernels->name) == 0;
+        if (wanted && sets[i].runs_on(machine)) return sets[i].kernels;
+    }
+    return NULL;
+}
+
+const struct kernels *kernels_at(const struct machine *machine, size_t index)
+{
+    for (size_t i = 0; i < COUNT_OF(sets); i++)
+        if (sets[i].runs_on(machine) && index-- == 0) return sets[i].kernels;
+    return NULL;
+}
