@@ -1,0 +1,188 @@
+#include "model/binder.h"
+
+#include "base/status.h"
+
+#include <stdio.h>
+
+void binder_name(char out[TENSOR_NAME_MAX], const char *prefix, const char *name, uint32_t first,
+                 uint32_t second)
+{
+    size_t used = (size_t)snprintf(out, TENSOR_NAME_MAX, "%s", prefix);
+    uint32_t numbers[2] = { first, second };
+    size_t next = 0;
+    while (*name && used + 12 < TENSOR_NAME_MAX) {
+        if (name[0] == '%' && name[1] == 'u' && next < COUNT_OF(numbers)) {
+            used += (size_t)snprintf(out + used, TENSOR_NAME_MAX - used, "%u", numbers[next++]);
+            name += 2;
+        } else {
+            out[used++] = *name++;
+        }
+    }
+    out[used] = '\0';
+}
+
+/* The tensor beside `name`: its last part replaced ("X.weight" -> "X.scales"). */
+static struct tensor *find_beside(const struct binder *b, const char *name, const char *part)
+{
+    static const char ending[] = ".weight";
+    char other[TENSOR_NAME_MAX];
+    size_t length = strlen(name);
+    if (length >= sizeof ending && strcmp(name + length - (sizeof ending - 1), ending) == 0)
+        length -= sizeof ending - 1;
+    if (length + strlen(part) >= sizeof other) return NULL;
+    memcpy(other, name, length);
+    strcpy(other + length, part);
+    return tensor_find(b->source->directory, other);
+}
+
+static mf_status shape_problem(const struct binder *b, const struct matrix_need *need,
+                               const struct tensor *found, mf_error *why)
+{
+    char text[128];
+    char expected[96];
+    if (need->stack)
+        snprintf(expected, sizeof expected, "[%llu, %llu, %llu]", (unsigned long long)need->stack,
+                 (unsigned long long)need->rows, (unsigned long long)need->cols);
+    else
+        snprintf(expected, sizeof expected, "[%llu, %llu]", (unsigned long long)need->rows,
+                 (unsigned long long)need->cols);
+    return fail(why, MF_ERR_MISMATCH, "%s: tensor %s is %s %s, which does not hold a matrix %s",
+                b->source->where, found->name,
+                found->format < FORMAT_COUNT ? format_info(found->format)->name : "of unknown type",
+                tensor_shape_text(found, text, sizeof text), expected);
+}
+
+/* Whether the tensor is [stack][rows][cols] (without `stack` when that is 0). */
+static bool shape_is(const struct tensor *t, uint64_t stack, uint64_t rows, uint64_t cols)
+{
+    const uint64_t *shape = t->shape;
+    if (stack) {
+        if (t->rank != 3 || shape[0] != stack) return false;
+        shape++;
+    } else if (t->rank != 2) {
+        return false;
+    }
+    return shape[0] == rows && shape[1] == cols;
+}
+
+/* What config.json says about module `name`: bits and group, 0 where it is silent. */
+static mf_status configured_quantization(uint64_t *bits, uint64_t *group, const struct binder *b,
+                                         const char *name, mf_error *why)
+{
+    *bits = *group = 0;
+    if (!b->quantization) return MF_OK;
+    char module[TENSOR_NAME_MAX];
+    snprintf(module, sizeof module, "%s", name);
+    char *ending = strstr(module, ".weight");
+    if (ending) *ending = '\0';
+
+    const json_t *entry = json_object_get(b->quantization, module);
+    if (!json_is_object(entry)) entry = b->quantization;
+    const char *mode = "affine";
+    mf_status status = json_maybe_text(&mode, entry, "mode", b->source->where, why);
+    if (status == MF_OK && strcmp(mode, "affine") != 0)
+        status = fail(why, MF_ERR_UNSUPPORTED,
+                      "%s: %s is quantised in mode \"%s\", only \"affine\" is known",
+                      b->source->where, module, mode);
+    if (status == MF_OK)
+        status = json_maybe_count(bits, entry, "bits", 2, 8, b->source->where, why);
+    if (status == MF_OK)
+        status = json_maybe_count(group, entry, "group_size", 8, 1024, b->source->where, why);
+    return status;
+}
+
+static bool is_scale_format(enum format format)
+{
+    return format == FORMAT_F32 || format == FORMAT_F16 || format == FORMAT_BF16;
+}
+
+static mf_status describe_affine(struct matrix_source *out, const struct binder *b,
+                                 const struct matrix_need *need, mf_error *why)
+{
+    const struct tensor *values = out->values, *scales = out->scales, *biases = out->biases;
+    if (!biases)
+        return fail(why, MF_ERR_MISMATCH, "%s: %s has scales but no biases", b->source->where,
+                    need->name);
+    uint64_t words = values->rank ? values->shape[values->rank - 1] : 0;
+    uint64_t groups = scales->rank ? scales->shape[scales->rank - 1] : 0;
+    uint64_t bits = words * 32 / need->cols;
+    uint64_t group = groups ? need->cols / groups : 0;
+    enum format format = bits <= 8 ? format_affine((unsigned)bits) : FORMAT_COUNT;
+    bool fits = values->format == FORMAT_U32 && format != FORMAT_COUNT && group > 0 &&
+                group % 8 == 0 && words * 32 == need->cols * bits && group * groups == need->cols &&
+                shape_is(values, need->stack, need->rows, words);
+    if (!fits) return shape_problem(b, need, values, why);
+    if (!shape_is(scales, need->stack, need->rows, groups))
+        return shape_problem(b, need, scales, why);
+    if (!shape_is(biases, need->stack, need->rows, groups))
+        return shape_problem(b, need, biases, why);
+    if (!is_scale_format(scales->format) || biases->format != scales->format)
+        return fail(why, MF_ERR_UNSUPPORTED,
+                    "%s: scales and biases of %s must both be F32, F16 or BF16", b->source->where,
+                    need->name);
+
+    uint64_t said_bits, said_group;
+    mf_status status = configured_quantization(&said_bits, &said_group, b, need->name, why);
+    if (status != MF_OK) return status;
+    if ((said_bits && said_bits != bits) || (said_group && said_group != group))
+        return fail(why, MF_ERR_MISMATCH,
+                    "%s: config.json says that %s has %llu bits in groups of %llu, its tensors "
+                    "have %llu in groups of %llu",
+                    b->source->where, need->name, (unsigned long long)said_bits,
+                    (unsigned long long)said_group, (unsigned long long)bits,
+                    (unsigned long long)group);
+    out->shape.format = format;
+    out->shape.scale_format = scales->format;
+    out->shape.group_rows = 1;
+    out->shape.group_cols = (uint32_t)group;
+    out->shape.scale_row_bytes = groups * format_info(scales->format)->block_bytes;
+    return MF_OK;
+}
+
+static mf_status describe_plain(struct matrix_source *out, const struct binder *b,
+                                const struct matrix_need *need, mf_error *why)
+{
+    const struct tensor *values = out->values;
+    if (!shape_is(values, need->stack, need->rows, need->cols))
+        return shape_problem(b, need, values, why);
+    if (!is_scale_format(values->format))
+        return fail(why, MF_ERR_UNSUPPORTED, "%s: tensor %s is %s, which is not supported",
+                    b->source->where, values->name,
+                    values->format < FORMAT_COUNT ? format_info(values->format)->name
+                                                  : "of unknown type");
+    out->shape.format = values->format;
+    return MF_OK;
+}
+
+mf_status binder_find_matrix(struct matrix_source *out, const struct binder *binder,
+                             const struct matrix_need *need, mf_error *why)
+{
+    *out = (struct matrix_source){ .shape = { .rows = need->rows, .cols = need->cols } };
+    struct tensor *values = tensor_find(binder->source->directory, need->name);
+    if (!values)
+        return fail(why, MF_ERR_MISMATCH,
+                    "%s: tensor %s is missing; a matrix [%llu, %llu] was expected",
+                    binder->source->where, need->name, (unsigned long long)need->rows,
+                    (unsigned long long)need->cols);
+    struct tensor *scales = find_beside(binder, need->name, ".scales");
+    struct tensor *biases = find_beside(binder, need->name, ".biases");
+    out->values = values;
+    values->used = true;
+
+    mf_status status;
+    if (scales) {
+        out->scales = scales;
+        out->biases = biases;
+        scales->used = true;
+        if (biases) biases->used = true;
+        status = describe_affine(out, binder, need, why);
+    } else {
+        status = describe_plain(out, binder, need, why);
+    }
+    if (status != MF_OK) return status;
+    uint64_t row_bytes;
+    if (!format_row_bytes(&row_bytes, out->shape.format, need->cols))
+        return shape_problem(binder, need, values, why);
+    out->shape.row_bytes = row_bytes;
+    return MF_OK;
+}

@@ -1,0 +1,34 @@
+/* model.h: a checkpoint, opened: configuration, weights, tokenizer.
+ *
+ * Immutable after opening and shared by all sessions.  The resident weights are in
+ * memory; the experts are only known by their extents. */
+#ifndef MODEL_MODEL_H
+#define MODEL_MODEL_H
+
+#include "base/log.h"
+#include "files/tensor_directory.h"
+#include "model/config.h"
+#include "model/tokenizer.h"
+#include "model/weights.h"
+
+struct model {
+    struct arena arena;
+    char *path;
+    char *name; /* last part of the path */
+    struct tensor_directory directory;
+    struct model_config config;
+    struct weights weights;
+    struct tokenizer *tokenizer; /* NULL: the checkpoint has none */
+};
+
+/* `path` is a checkpoint directory.  After a failure nothing is left open. */
+mf_status model_open(struct model *out, const mf_files *files, const mf_allocator *allocator,
+                     const char *path, const struct logger *logger, mf_error *why);
+void model_close(struct model *model);
+
+/* Ids below this can be sampled: rows of the embedding above it are padding. */
+uint32_t model_usable_tokens(const struct model *model);
+
+bool model_is_end_token(const struct model *model, int32_t token);
+
+#endif

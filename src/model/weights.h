@@ -1,0 +1,65 @@
+/* weights.h: from tensors to slots.
+ *
+ *     tensor directory ── bind ──┬── resident: read into the model's arena
+ *      (names, extents)          └── experts: only where their bytes lie
+ *
+ * Every slot of the family is bound and its shape checked when a model is
+ * opened; a tensor that is missing or has another shape is named there. */
+#ifndef MODEL_WEIGHTS_H
+#define MODEL_WEIGHTS_H
+
+#include "base/log.h"
+#include "files/tensor_directory.h"
+#include "model/config.h"
+#include "model/slots.h"
+#include "quant/format.h"
+
+enum expert_part { EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, EXPERT_PARTS };
+
+struct extent {
+    uint32_t file; /* index into the directory's files */
+    uint64_t offset;
+};
+
+/* One of the three matrices, for all experts of a layer.  An array that the
+ * format does not have is NULL and has 0 bytes. */
+struct expert_matrix {
+    struct weight shape;                           /* format, sizes and strides; no data */
+    const struct extent *values;                   /* [experts] */
+    const struct extent *scales;                   /* [experts] */
+    const struct extent *biases;                   /* [experts] */
+    uint64_t value_bytes, scale_bytes, bias_bytes; /* of one expert */
+};
+
+struct layer_weights {
+    struct weight slots[SLOT_COUNT]; /* vectors are f32 matrices of one row */
+    struct expert_matrix experts[EXPERT_PARTS];
+};
+
+struct weights {
+    struct weight slots[SLOT_COUNT]; /* SCOPE_MODEL: embedding, final norm, head */
+    struct layer_weights *layers;    /* [layer_count] */
+    uint64_t resident_bytes;
+    size_t ignored_count; /* tensors of the checkpoint that no slot wanted */
+};
+
+/* `config_json` is the whole config.json, for its list of quantised modules. */
+struct weights_source {
+    struct tensor_directory *directory;
+    const struct model_config *config;
+    const json_t *config_json;
+    const char *where; /* the checkpoint, for messages */
+    const struct logger *logger;
+};
+
+/* Binds everything and reads the resident part into `arena`. */
+mf_status weights_bind(struct weights *out, const struct weights_source *source,
+                       struct arena *arena, mf_error *why);
+
+/* The vector in a slot: weight->cols floats. */
+static inline const float *weight_vector(const struct weight *weight)
+{
+    return (const float *)(const void *)weight->values;
+}
+
+#endif

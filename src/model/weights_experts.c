@@ -1,0 +1,157 @@
+#include "base/status.h"
+#include "model/binder.h"
+
+/* How published checkpoints keep the experts of a layer.
+ *
+ *     stacked    one tensor [experts][rows][cols] per matrix         (MLX)
+ *     fused      gate and up in one tensor [experts][2 x rows][cols] (Hugging Face)
+ *     separate   one tensor per expert and matrix
+ *
+ * In each, an expert's rows are contiguous: at most three extents per matrix. */
+static const char *const stacked_names[EXPERT_PARTS] = {
+    "layers.%u.mlp.switch_mlp.gate_proj.weight",
+    "layers.%u.mlp.switch_mlp.up_proj.weight",
+    "layers.%u.mlp.switch_mlp.down_proj.weight",
+};
+static const char *const separate_names[EXPERT_PARTS] = {
+    "layers.%u.mlp.experts.%u.gate_proj.weight",
+    "layers.%u.mlp.experts.%u.up_proj.weight",
+    "layers.%u.mlp.experts.%u.down_proj.weight",
+};
+static const char fused_name[] = "layers.%u.mlp.experts.gate_up_proj";
+static const char fused_down_name[] = "layers.%u.mlp.experts.down_proj";
+
+static bool has_tensor(const struct binder *b, const char *name, uint32_t layer)
+{
+    char full[TENSOR_NAME_MAX];
+    binder_name(full, b->prefix, name, layer, 0);
+    return tensor_find(b->source->directory, full) != NULL;
+}
+
+static mf_status new_extents(const struct extent **out, struct extent **fill,
+                             const struct binder *b, mf_error *why)
+{
+    uint32_t count = b->source->config->experts;
+    *fill = ARENA_NEW(b->arena, struct extent, count);
+    if (!*fill) return fail_memory(why, count * sizeof **fill);
+    *out = *fill;
+    return MF_OK;
+}
+
+/* Rows [first, first + rows) of every expert in a stacked tensor. */
+static mf_status slice_stack(const struct extent **out, uint64_t *bytes, const struct binder *b,
+                             const struct tensor *tensor, uint64_t first, uint64_t rows,
+                             mf_error *why)
+{
+    if (!tensor) return MF_OK;
+    struct extent *extents;
+    mf_status status = new_extents(out, &extents, b, why);
+    if (status != MF_OK) return status;
+    uint64_t expert_bytes = tensor->bytes / tensor->shape[0];
+    uint64_t row_bytes = expert_bytes / tensor->shape[1];
+    for (uint32_t e = 0; e < b->source->config->experts; e++)
+        extents[e] =
+            (struct extent){ tensor->file, tensor->offset + e * expert_bytes + first * row_bytes };
+    *bytes = rows * row_bytes;
+    return MF_OK;
+}
+
+/* `need` describes the tensor; the expert's matrix is `rows` of its rows from `first`. */
+static mf_status bind_stacked(struct expert_matrix *out, const struct binder *b,
+                              const struct matrix_need *need, uint64_t first, uint64_t rows,
+                              mf_error *why)
+{
+    struct matrix_source source;
+    mf_status status = binder_find_matrix(&source, b, need, why);
+    if (status != MF_OK) return status;
+    out->shape = source.shape;
+    out->shape.rows = rows;
+    status = slice_stack(&out->values, &out->value_bytes, b, source.values, first, rows, why);
+    if (status == MF_OK)
+        status = slice_stack(&out->scales, &out->scale_bytes, b, source.scales, first, rows, why);
+    if (status == MF_OK)
+        status = slice_stack(&out->biases, &out->bias_bytes, b, source.biases, first, rows, why);
+    return status;
+}
+
+static bool same_layout(const struct weight *a, const struct weight *b)
+{
+    return a->format == b->format && a->scale_format == b->scale_format &&
+           a->group_rows == b->group_rows && a->group_cols == b->group_cols;
+}
+
+static mf_status bind_separate(struct expert_matrix *out, const struct binder *b,
+                               const char *pattern, uint32_t layer, struct matrix_need need,
+                               mf_error *why)
+{
+    struct extent *values = NULL, *scales = NULL, *biases = NULL;
+    mf_status status = new_extents(&out->values, &values, b, why);
+    for (uint32_t e = 0; status == MF_OK && e < b->source->config->experts; e++) {
+        char name[TENSOR_NAME_MAX];
+        binder_name(name, b->prefix, pattern, layer, e);
+        need.name = name;
+        struct matrix_source source;
+        status = binder_find_matrix(&source, b, &need, why);
+        if (status != MF_OK) return status;
+        if (e == 0) {
+            out->shape = source.shape;
+            out->value_bytes = source.values->bytes;
+            out->scale_bytes = source.scales ? source.scales->bytes : 0;
+            out->bias_bytes = source.biases ? source.biases->bytes : 0;
+            if (source.scales) status = new_extents(&out->scales, &scales, b, why);
+            if (source.biases && status == MF_OK)
+                status = new_extents(&out->biases, &biases, b, why);
+            if (status != MF_OK) return status;
+        } else if (!same_layout(&out->shape, &source.shape)) {
+            return fail(why, MF_ERR_UNSUPPORTED,
+                        "%s: %s has another format than expert 0 of its layer", b->source->where,
+                        name);
+        }
+        values[e] = (struct extent){ source.values->file, source.values->offset };
+        if (scales) scales[e] = (struct extent){ source.scales->file, source.scales->offset };
+        if (biases) biases[e] = (struct extent){ source.biases->file, source.biases->offset };
+    }
+    return status;
+}
+
+static mf_status bind_fused(struct expert_matrix out[EXPERT_PARTS], const struct binder *b,
+                            uint32_t layer, mf_error *why)
+{
+    const struct model_config *c = b->source->config;
+    char name[TENSOR_NAME_MAX];
+    binder_name(name, b->prefix, fused_name, layer, 0);
+    struct matrix_need both = { name, c->experts, 2 * (uint64_t)c->expert_width, c->width };
+    uint64_t rows = c->expert_width;
+    mf_status status = bind_stacked(&out[EXPERT_GATE], b, &both, 0, rows, why);
+    if (status == MF_OK) status = bind_stacked(&out[EXPERT_UP], b, &both, rows, rows, why);
+    if (status != MF_OK) return status;
+
+    binder_name(name, b->prefix, fused_down_name, layer, 0);
+    struct matrix_need down = { name, c->experts, c->width, c->expert_width };
+    return bind_stacked(&out[EXPERT_DOWN], b, &down, 0, c->width, why);
+}
+
+mf_status binder_bind_experts(struct expert_matrix out[EXPERT_PARTS], const struct binder *binder,
+                              uint32_t layer, mf_error *why)
+{
+    const struct model_config *c = binder->source->config;
+    if (has_tensor(binder, fused_name, layer)) return bind_fused(out, binder, layer, why);
+
+    bool separate = has_tensor(binder, separate_names[EXPERT_GATE], layer);
+    mf_status status = MF_OK;
+    for (int part = 0; part < EXPERT_PARTS && status == MF_OK; part++) {
+        bool down = part == EXPERT_DOWN;
+        struct matrix_need need = { .rows = down ? c->width : c->expert_width,
+                                    .cols = down ? c->expert_width : c->width };
+        if (separate) {
+            status = bind_separate(&out[part], binder, separate_names[part], layer, need, why);
+        } else {
+            char name[TENSOR_NAME_MAX];
+            binder_name(name, binder->prefix, stacked_names[part], layer, 0);
+            need.name = name;
+            need.stack = c->experts;
+            status = bind_stacked(&out[part], binder, &need, 0, need.rows, why);
+        }
+    }
+    return status;
+}
