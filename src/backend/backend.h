@@ -1,0 +1,111 @@
+/* backend.h: who computes.
+ *
+ * A backend runs graphs on frames.  A frame is one step's data: its rows, the
+ * memory of its buffers, the weights of the layer at hand and the state of the
+ * sequences that the rows belong to.  State and experts are seen through views
+ * (pointers, strides, block table) that src/state and src/experts fill.
+ *
+ * Threads: one execute at a time; the engine serialises its sessions. */
+#ifndef BACKEND_BACKEND_H
+#define BACKEND_BACKEND_H
+
+#include "backend/graph.h"
+#include "base/thread_pool.h"
+#include "kernels/kernels.h"
+
+/* Tokens per page of a key/value cache. */
+enum { KV_PAGE_TOKENS = 64 };
+
+/* One sequence's cache in one layer.  Position p is in page pages[p / 64], which
+ * holds [kv_heads][64][head_width] keys, and as many values, at page x page_floats. */
+struct kv_view {
+    float *keys, *values;  /* of the layer's pool */
+    const uint32_t *pages; /* block table of the sequence */
+    size_t page_floats;
+};
+
+/* One sequence's recurrent state in one layer: read from _in, written to _out,
+ * which may be the same.  conv: [taps - 1][channels], oldest first.
+ * delta: [value_heads][value_width][key_width]. */
+struct recurrent_view {
+    const float *conv_in;
+    float *conv_out;
+    const float *delta_in;
+    float *delta_out;
+};
+
+/* Consecutive rows of a step that continue one sequence. */
+struct span {
+    uint32_t first_row, row_count;
+    uint32_t position;               /* of first_row in its sequence */
+    struct kv_view kv;               /* of the layer at hand */
+    struct recurrent_view recurrent; /* of the layer at hand */
+};
+
+struct row {
+    uint32_t span;     /* index into spans */
+    uint32_t position; /* in its sequence */
+};
+
+/* The experts each row goes to, in ascending id: that is the order of their sum. */
+struct routes {
+    uint32_t *experts; /* [rows][per_row] */
+    float *weights;    /* [rows][per_row] */
+    uint32_t per_row;
+};
+
+struct frame {
+    size_t row_count;
+    const int32_t *tokens;  /* [row_count] */
+    const struct row *rows; /* [row_count] */
+    const struct span *spans;
+    size_t span_count;
+    const struct weight *slots; /* [SLOT_COUNT] of the layer, or of the model */
+    float *const *buffers;      /* address of each of the graph's buffers */
+    struct routes *routes;
+};
+
+/* The three matrices of one expert, in a leased slot. */
+struct expert_view {
+    struct weight gate, up, down;
+};
+
+/* One expert and the (row, place) pairs routed to it: pair = row x per_row + place. */
+struct expert_work {
+    struct expert_view view;
+    const uint32_t *pairs;
+    size_t pair_count;
+};
+
+struct expert_batch {
+    const struct expert_work *works;
+    size_t work_count;
+    uint32_t per_row;
+    const float *routed; /* [rows][width] */
+    float *hidden;       /* [pairs][expert width], scratch */
+    float *answers;      /* [pairs][width] */
+};
+
+struct backend;
+
+struct backend_functions {
+    const char *name;
+    void (*free)(struct backend *backend);
+    /* Before the first use with such sizes: the longest matrix row, the longest context. */
+    mf_status (*reserve)(struct backend *backend, size_t cols, size_t context, mf_error *why);
+    mf_status (*execute)(struct backend *backend, const struct graph *graph,
+                         const struct frame *frame, mf_error *why);
+    /* Each work's answer for each of its pairs. */
+    mf_status (*run_experts)(struct backend *backend, const struct expert_batch *batch,
+                             mf_error *why);
+};
+
+struct backend {
+    const struct backend_functions *functions;
+};
+
+/* The CPU with one set of kernels; pool and allocator are borrowed. */
+mf_status backend_cpu_new(struct backend **out, const mf_allocator *allocator,
+                          struct thread_pool *pool, const struct kernels *kernels, mf_error *why);
+
+#endif

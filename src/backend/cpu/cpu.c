@@ -1,0 +1,112 @@
+#include "backend/cpu/cpu.h"
+
+#include "base/status.h"
+
+static const cpu_op functions[OP_KINDS] = {
+    [OP_EMBED] = cpu_embed,
+    [OP_ROPE_ANGLES] = cpu_rope_angles,
+    [OP_RMS_NORM] = cpu_rms_norm,
+    [OP_HEAD_NORM] = cpu_head_norm,
+    [OP_PROJECT] = cpu_project,
+    [OP_ADD_PROJECT] = cpu_add_project,
+    [OP_SPLIT_GATE] = cpu_split_gate,
+    [OP_ROPE] = cpu_rope,
+    [OP_KV_APPEND] = cpu_kv_append,
+    [OP_ATTEND] = cpu_attend,
+    [OP_SIGMOID_MULTIPLY] = cpu_sigmoid_multiply,
+    [OP_SILU_MULTIPLY] = cpu_silu_multiply,
+    [OP_CONV] = cpu_conv,
+    [OP_UNIT_NORM] = cpu_unit_norm,
+    [OP_DELTA] = cpu_delta,
+    [OP_GATED_NORM] = cpu_gated_norm,
+    [OP_ROUTE] = cpu_route,
+    [OP_COMBINE] = cpu_combine,
+};
+
+struct run {
+    struct cpu_backend *cpu;
+    const struct graph *graph;
+    const struct frame *frame;
+};
+
+static void run_graph(void *argument, struct worker worker)
+{
+    const struct run *run = argument;
+    struct cpu_job job = { .frame = run->frame,
+                           .kernels = run->cpu->kernels,
+                           .worker = worker,
+                           .scratch = run->cpu->scratch + worker.index * run->cpu->scratch_floats,
+                           .graph = run->graph };
+    for (size_t i = 0; i < run->graph->op_count; i++) {
+        job.op = &run->graph->ops[i];
+        functions[job.op->kind](&job);
+        worker_barrier(worker);
+    }
+}
+
+static mf_status execute(struct backend *backend, const struct graph *graph,
+                         const struct frame *frame, mf_error *why)
+{
+    (void)why;
+    struct run run = { (struct cpu_backend *)backend, graph, frame };
+    if (frame->row_count > 0) thread_pool_run(run.cpu->pool, run_graph, &run);
+    return MF_OK;
+}
+
+static size_t scratch_bytes(const struct cpu_backend *cpu, size_t floats)
+{
+    return thread_pool_size(cpu->pool) * floats * sizeof(float);
+}
+
+static void release_scratch(struct cpu_backend *cpu)
+{
+    if (cpu->scratch)
+        cpu->allocator->release(cpu->allocator->user, cpu->scratch,
+                                scratch_bytes(cpu, cpu->scratch_floats));
+    cpu->scratch = NULL;
+    cpu->scratch_floats = 0;
+}
+
+/* Grows only, and never during a step. */
+static mf_status reserve(struct backend *backend, size_t cols, size_t context, mf_error *why)
+{
+    struct cpu_backend *cpu = (struct cpu_backend *)backend;
+    /* Two blocks of a matrix (an expert's gate and up), or a row of scores. */
+    size_t floats = align_up(max_size(2 * MATRIX_ROWS * cols, context), CACHE_LINE / sizeof(float));
+    if (floats <= cpu->scratch_floats) return MF_OK;
+    float *scratch =
+        cpu->allocator->allocate(cpu->allocator->user, scratch_bytes(cpu, floats), CACHE_LINE);
+    if (!scratch) return fail_memory(why, scratch_bytes(cpu, floats));
+    release_scratch(cpu);
+    cpu->scratch = scratch;
+    cpu->scratch_floats = floats;
+    return MF_OK;
+}
+
+static void cpu_free(struct backend *backend)
+{
+    struct cpu_backend *cpu = (struct cpu_backend *)backend;
+    release_scratch(cpu);
+    cpu->allocator->release(cpu->allocator->user, cpu, sizeof *cpu);
+}
+
+static const struct backend_functions cpu_functions = {
+    .name = "cpu",
+    .free = cpu_free,
+    .reserve = reserve,
+    .execute = execute,
+    .run_experts = cpu_run_experts,
+};
+
+mf_status backend_cpu_new(struct backend **out, const mf_allocator *allocator,
+                          struct thread_pool *pool, const struct kernels *kernels, mf_error *why)
+{
+    *out = NULL;
+    struct cpu_backend *cpu = allocator->allocate(allocator->user, sizeof *cpu, CACHE_LINE);
+    if (!cpu) return fail_memory(why, sizeof *cpu);
+    *cpu = (struct cpu_backend){
+        .base = { &cpu_functions }, .allocator = allocator, .pool = pool, .kernels = kernels
+    };
+    *out = &cpu->base;
+    return MF_OK;
+}

@@ -1,0 +1,112 @@
+/* ops_attention.c: rotary positions, the key/value cache, attention over it. */
+#include "backend/cpu/cpu.h"
+
+#include "kernels/scalar_math.h"
+
+void cpu_split_gate(const struct cpu_job *job)
+{
+    const struct op *op = job->op;
+    size_t width = op->attention.head_width, heads = op->attention.heads;
+    struct share share = worker_share(job->worker, job->frame->row_count * heads, 1);
+    for (size_t i = share.begin; i < share.end; i++) {
+        size_t row = i / heads, head = i % heads;
+        const float *both = job_row(job, op->a, row) + head * 2 * width;
+        memcpy(job_row(job, op->out, row) + head * width, both, width * sizeof(float));
+        memcpy(job_row(job, op->b, row) + head * width, both + width, width * sizeof(float));
+    }
+}
+
+void cpu_rope_angles(const struct cpu_job *job)
+{
+    size_t half = job->op->attention.rotary_width / 2;
+    struct share rows = worker_share(job->worker, job->frame->row_count, 1);
+    for (size_t r = rows.begin; r < rows.end; r++) {
+        float *cosines = job_row(job, job->op->out, r), *sines = cosines + half;
+        for (size_t i = 0; i < half; i++) {
+            double sine, cosine;
+            scalar_sincos(&sine, &cosine, job->frame->rows[r].position * job->op->frequencies[i]);
+            cosines[i] = (float)cosine;
+            sines[i] = (float)sine;
+        }
+    }
+}
+
+/* Channel i of the first half turns with channel i of the second. */
+static void rotate(float *head, const float *cosines, const float *sines, size_t half)
+{
+    for (size_t i = 0; i < half; i++) {
+        float u = head[i], v = head[i + half];
+        head[i] = u * cosines[i] - v * sines[i];
+        head[i + half] = u * sines[i] + v * cosines[i];
+    }
+}
+
+void cpu_rope(const struct cpu_job *job)
+{
+    const struct op *op = job->op;
+    size_t half = op->attention.rotary_width / 2, width = op->attention.head_width;
+    struct share share = worker_share(job->worker, job->frame->row_count * op->heads, 1);
+    for (size_t i = share.begin; i < share.end; i++) {
+        const float *angles = job_row(job, op->b, i / op->heads);
+        float *head = job_row(job, op->a, i / op->heads) + i % op->heads * width;
+        rotate(head, angles, angles + half, half);
+    }
+}
+
+/* Where head `head` of position `position` lies in a layer's pool of keys or values. */
+static size_t kv_offset(const struct kv_view *kv, const struct attention_shape *shape,
+                        uint32_t position, uint32_t head)
+{
+    size_t in_page = (size_t)head * KV_PAGE_TOKENS + position % KV_PAGE_TOKENS;
+    return kv->pages[position / KV_PAGE_TOKENS] * kv->page_floats + in_page * shape->head_width;
+}
+
+void cpu_kv_append(const struct cpu_job *job)
+{
+    const struct op *op = job->op;
+    const struct attention_shape *shape = &op->attention;
+    size_t bytes = shape->head_width * sizeof(float);
+    struct share rows = worker_share(job->worker, job->frame->row_count, 1);
+    for (size_t r = rows.begin; r < rows.end; r++) {
+        const struct row *row = &job->frame->rows[r];
+        const struct kv_view *kv = &job->frame->spans[row->span].kv;
+        for (uint32_t h = 0; h < shape->kv_heads; h++) {
+            size_t offset = kv_offset(kv, shape, row->position, h);
+            size_t channel = (size_t)h * shape->head_width;
+            memcpy(kv->keys + offset, job_row(job, op->a, r) + channel, bytes);
+            memcpy(kv->values + offset, job_row(job, op->b, r) + channel, bytes);
+        }
+    }
+}
+
+/* One head of one row over all positions up to its own. */
+static void attend_head(const struct cpu_job *job, size_t r, uint32_t head)
+{
+    const struct op *op = job->op;
+    const struct attention_shape *shape = &op->attention;
+    const struct row *row = &job->frame->rows[r];
+    const struct kv_view *kv = &job->frame->spans[row->span].kv;
+    uint32_t kv_head = head / (shape->heads / shape->kv_heads);
+    size_t width = shape->head_width, count = (size_t)row->position + 1;
+    const float *q = job_row(job, op->a, r) + head * width;
+    float *out = job_row(job, op->out, r) + head * width;
+    float *scores = job->scratch;
+
+    for (uint32_t p = 0; p < count; p++)
+        scores[p] =
+            job->kernels->dot(q, kv->keys + kv_offset(kv, shape, p, kv_head), width) * shape->scale;
+    job->kernels->softmax(scores, count);
+    memset(out, 0, width * sizeof(float));
+    for (uint32_t p = 0; p < count; p++)
+        job->kernels->add_scaled(out, kv->values + kv_offset(kv, shape, p, kv_head), scores[p],
+                                 width);
+}
+
+/* Later rows see more positions: heads are dealt out in turn, so that workers finish together. */
+void cpu_attend(const struct cpu_job *job)
+{
+    uint32_t heads = job->op->attention.heads;
+    size_t count = job->frame->row_count * heads;
+    for (size_t i = job->worker.index; i < count; i += job->worker.count)
+        attend_head(job, i / heads, (uint32_t)(i % heads));
+}

@@ -1,0 +1,170 @@
+/* ops_experts.c: choosing experts, running them, adding up their answers. */
+#include "backend/cpu/cpu.h"
+
+#include "kernels/scalar_math.h"
+
+/* ------------------------------------------------------------------ router */
+
+/* Is expert `id` among the first `count` chosen? */
+static bool is_chosen(const uint32_t *experts, uint32_t count, uint32_t id)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (experts[i] == id) return true;
+    return false;
+}
+
+/* The `count` most probable, lower id first among equals; NaN never wins. */
+static void choose_best(uint32_t *experts, uint32_t count, const float *probability, uint32_t total)
+{
+    for (uint32_t n = 0; n < count; n++) {
+        uint32_t best = total;
+        for (uint32_t id = 0; id < total; id++) {
+            if (is_chosen(experts, n, id)) continue;
+            if (best == total || probability[id] > probability[best]) best = id;
+        }
+        experts[n] = best;
+    }
+}
+
+static void sort_ascending(uint32_t *experts, uint32_t count)
+{
+    for (uint32_t i = 1; i < count; i++) {
+        uint32_t id = experts[i], j = i;
+        for (; j > 0 && experts[j - 1] > id; j--) experts[j] = experts[j - 1];
+        experts[j] = id;
+    }
+}
+
+void cpu_route(const struct cpu_job *job)
+{
+    struct routes *routes = job->frame->routes;
+    uint32_t per_row = routes->per_row, total = job_width(job, job->op->a);
+    struct share rows = worker_share(job->worker, job->frame->row_count, 1);
+    for (size_t r = rows.begin; r < rows.end; r++) {
+        float *probability = job_row(job, job->op->a, r);
+        uint32_t *experts = routes->experts + r * per_row;
+        float *weights = routes->weights + r * per_row;
+        job->kernels->softmax(probability, total);
+        choose_best(experts, per_row, probability, total);
+        sort_ascending(experts, per_row);
+        float sum = 0.0f;
+        for (uint32_t i = 0; i < per_row; i++) sum += probability[experts[i]];
+        for (uint32_t i = 0; i < per_row; i++) weights[i] = probability[experts[i]] / sum;
+    }
+}
+
+void cpu_combine(const struct cpu_job *job)
+{
+    const struct op *op = job->op;
+    const struct routes *routes = job->frame->routes;
+    size_t width = job_width(job, op->out);
+    struct share rows = worker_share(job->worker, job->frame->row_count, 1);
+    for (size_t r = rows.begin; r < rows.end; r++) {
+        float *x = job_row(job, op->out, r);
+        const float *answers = job_row(job, op->c, r);
+        for (uint32_t i = 0; i < routes->per_row; i++)
+            job->kernels->add_scaled(x, answers + i * width,
+                                     routes->weights[r * routes->per_row + i], width);
+        float scale = (float)scalar_sigmoid((double)job_row(job, op->b, r)[0]);
+        job->kernels->add_scaled(x, job_row(job, op->a, r), scale, width);
+    }
+}
+
+/* ----------------------------------------------------------------- experts */
+
+struct expert_run {
+    struct cpu_backend *cpu;
+    const struct expert_batch *batch;
+};
+
+/* One worker's view of a batch. */
+struct expert_job {
+    const struct expert_batch *batch;
+    const struct kernels *kernels;
+    float *scratch;
+};
+
+static size_t blocks_of(const struct weight *weight)
+{
+    return (weight->rows + MATRIX_ROWS - 1) / MATRIX_ROWS;
+}
+
+static struct matrix_block block_at(const struct weight *weight, size_t index)
+{
+    uint64_t first = index * MATRIX_ROWS;
+    return (struct matrix_block){ .weight = weight,
+                                  .first = first,
+                                  .count = min_size(MATRIX_ROWS, weight->rows - first) };
+}
+
+/* MATRIX_ROWS channels of silu(gate·x) ⊙ (up·x), for all of the expert's pairs. */
+static void hidden_block(const struct expert_job *job, const struct expert_work *work, size_t index)
+{
+    const struct expert_batch *batch = job->batch;
+    size_t cols = work->view.gate.cols, hidden_width = work->view.gate.rows;
+    struct matrix_block gate = block_at(&work->view.gate, index);
+    struct matrix_block up = block_at(&work->view.up, index);
+    cpu_load_block(&gate, job->kernels, job->scratch);
+    cpu_load_block(&up, job->kernels, job->scratch + MATRIX_ROWS * cols);
+    for (size_t p = 0; p < work->pair_count; p += ACTIVATION_ROWS) {
+        const float *x[ACTIVATION_ROWS];
+        float gates[ACTIVATION_ROWS][MATRIX_ROWS], ups[ACTIVATION_ROWS][MATRIX_ROWS];
+        size_t rows = min_size(ACTIVATION_ROWS, work->pair_count - p);
+        for (size_t j = 0; j < rows; j++)
+            x[j] = batch->routed + work->pairs[p + j] / batch->per_row * cols;
+        cpu_multiply_block(gates, &gate, job->kernels, x, rows);
+        cpu_multiply_block(ups, &up, job->kernels, x, rows);
+        for (size_t j = 0; j < rows; j++)
+            job->kernels->silu_multiply(batch->hidden + work->pairs[p + j] * hidden_width +
+                                            gate.first,
+                                        gates[j], ups[j], gate.count);
+    }
+}
+
+/* MATRIX_ROWS channels of down·hidden, for all of the expert's pairs. */
+static void answer_block(const struct expert_job *job, const struct expert_work *work, size_t index)
+{
+    const struct expert_batch *batch = job->batch;
+    const struct weight *weight = &work->view.down;
+    struct matrix_block down = block_at(weight, index);
+    cpu_load_block(&down, job->kernels, job->scratch);
+    for (size_t p = 0; p < work->pair_count; p += ACTIVATION_ROWS) {
+        const float *x[ACTIVATION_ROWS];
+        float results[ACTIVATION_ROWS][MATRIX_ROWS];
+        size_t rows = min_size(ACTIVATION_ROWS, work->pair_count - p);
+        for (size_t j = 0; j < rows; j++) x[j] = batch->hidden + work->pairs[p + j] * weight->cols;
+        cpu_multiply_block(results, &down, job->kernels, x, rows);
+        for (size_t j = 0; j < rows; j++)
+            memcpy(batch->answers + work->pairs[p + j] * weight->rows + down.first, results[j],
+                   down.count * sizeof(float));
+    }
+}
+
+/* All experts of a batch are cut into blocks of rows, and the blocks shared out:
+ * with few rows and many experts, or the reverse, workers finish together. */
+static void run_batch(void *argument, struct worker worker)
+{
+    const struct expert_run *run = argument;
+    const struct expert_batch *batch = run->batch;
+    struct expert_job job = { batch, run->cpu->kernels,
+                              run->cpu->scratch + worker.index * run->cpu->scratch_floats };
+
+    size_t blocks = blocks_of(&batch->works[0].view.gate);
+    struct share share = worker_share(worker, batch->work_count * blocks, 1);
+    for (size_t i = share.begin; i < share.end; i++)
+        hidden_block(&job, &batch->works[i / blocks], i % blocks);
+    worker_barrier(worker);
+
+    blocks = blocks_of(&batch->works[0].view.down);
+    share = worker_share(worker, batch->work_count * blocks, 1);
+    for (size_t i = share.begin; i < share.end; i++)
+        answer_block(&job, &batch->works[i / blocks], i % blocks);
+}
+
+mf_status cpu_run_experts(struct backend *backend, const struct expert_batch *batch, mf_error *why)
+{
+    (void)why;
+    struct expert_run run = { (struct cpu_backend *)backend, batch };
+    if (batch->work_count > 0) thread_pool_run(run.cpu->pool, run_batch, &run);
+    return MF_OK;
+}

@@ -1,0 +1,141 @@
+/* graph.h: what a layer computes, as a list of typed operations.
+ *
+ * A recipe (engine/layer.c) builds one graph for each kind of layer, once.  An
+ * operation names its weights by slot and its activations by buffer, so the same
+ * graph runs for every layer of that kind, for any number of rows, on any
+ * backend.  A backend is compared with another by running the same graph.
+ *
+ *     buffers   [rows][width] f32.  Shared ones live across graphs; the others
+ *               only between their first and last use, and the plan lets those
+ *               that never live together share memory (plan/buffers.h).
+ *
+ * Builders never fail half-way: when a graph is full that sticks, and
+ * graph_check reports it. */
+#ifndef BACKEND_GRAPH_H
+#define BACKEND_GRAPH_H
+
+#include "base/common.h"
+#include "model/slots.h"
+
+/* An index in a struct of its own, so that a wrong wiring does not compile. */
+typedef struct {
+    uint16_t id;
+} buffer;
+
+/* Buffers that outlive one graph.  Their ids are the same in all graphs. */
+enum shared_buffer {
+    SHARED_X,       /* [width] the residual stream */
+    SHARED_ROUTED,  /* [width] what router, experts and shared expert read */
+    SHARED_ANGLES,  /* [rotary] cosines, then sines, of each row's position */
+    SHARED_EXPERTS, /* [experts per token][width] each expert's answer */
+    SHARED_LOGITS,  /* [vocabulary] */
+    SHARED_COUNT
+};
+
+enum op_kind {
+    OP_EMBED,            /* out = embedding[token] */
+    OP_ROPE_ANGLES,      /* out = angles of each row's position */
+    OP_RMS_NORM,         /* out = rms(a, weight) */
+    OP_HEAD_NORM,        /* a ← rms over each head, weight shared by heads */
+    OP_PROJECT,          /* out = weight · a */
+    OP_ADD_PROJECT,      /* out += weight · a */
+    OP_SPLIT_GATE,       /* per head [q | gate] in a: out = q, b = gate */
+    OP_ROPE,             /* a ← rotated by angles b */
+    OP_KV_APPEND,        /* keys a and values b go to the cache */
+    OP_ATTEND,           /* out = attention of queries a over the cache */
+    OP_SIGMOID_MULTIPLY, /* out = a ⊙ sigmoid(b) */
+    OP_SILU_MULTIPLY,    /* out = silu(a) ⊙ b */
+    OP_CONV,             /* out = silu(causal convolution of a), with state */
+    OP_UNIT_NORM,        /* queries and keys in a ← length 1, queries scaled */
+    OP_DELTA,            /* out = gated delta rule over a, strengths b, decays c, with state */
+    OP_GATED_NORM,       /* out = rms over each head of a, weight shared, ⊙ silu(b) */
+    OP_ROUTE,            /* routes = the best experts by logits a */
+    OP_COMBINE,          /* out += Σ weight·expert (in c) + sigmoid(b)·a */
+    OP_KINDS
+};
+
+/* Sizes of a full-attention layer. */
+struct attention_shape {
+    uint32_t heads, kv_heads, head_width;
+    uint32_t rotary_width;
+    float scale; /* of the scores */
+};
+
+/* Sizes of a gated delta net.  Value head h reads key head h / (value_heads / key_heads). */
+struct delta_shape {
+    uint32_t key_heads, value_heads;
+    uint32_t key_width, value_width;
+    uint32_t taps;
+};
+
+struct op {
+    enum op_kind kind;
+    buffer out, a, b, c; /* as the list above says; unused ones are NO_BUFFER */
+    enum slot weight, weight2;
+    float epsilon;
+    uint32_t heads, head_width; /* norms over heads */
+    const double *frequencies;  /* OP_ROPE_ANGLES: [rotary_width / 2], borrowed */
+    struct attention_shape attention;
+    struct delta_shape delta;
+};
+
+#define NO_BUFFER ((buffer){ UINT16_MAX })
+
+enum { GRAPH_OPS_MAX = 40, GRAPH_BUFFERS_MAX = 40 };
+
+struct graph_buffer {
+    uint32_t width;      /* floats per row */
+    int16_t first, last; /* ops that touch it first and last; -1: never */
+};
+
+struct graph {
+    const char *label; /* "attention", "delta", … for profiles and messages */
+    struct op ops[GRAPH_OPS_MAX];
+    uint16_t op_count;
+    struct graph_buffer buffers[GRAPH_BUFFERS_MAX];
+    uint16_t buffer_count; /* the shared ones included */
+    bool full;             /* an op or a buffer did not fit */
+};
+
+/* An empty graph; `widths` are those of the shared buffers. */
+void graph_begin(struct graph *graph, const char *label, const uint32_t widths[SHARED_COUNT]);
+
+/* False when the recipe was too long for a graph: a mistake of ours, found by the first test. */
+bool graph_check(const struct graph *graph);
+
+static inline buffer graph_shared(enum shared_buffer which)
+{
+    return (buffer){ (uint16_t)which };
+}
+
+/* One function per operation; those with a result of their own return its buffer. */
+void op_embed(struct graph *g, buffer x);
+void op_rope_angles(struct graph *g, buffer angles, const double *frequencies,
+                    const struct attention_shape *shape);
+buffer op_rms_norm(struct graph *g, buffer a, enum slot weight, float epsilon);
+void op_rms_norm_into(struct graph *g, buffer out, buffer a, enum slot weight, float epsilon);
+void op_head_norm(struct graph *g, buffer a, enum slot weight, float epsilon, uint32_t heads,
+                  uint32_t head_width);
+buffer op_project(struct graph *g, buffer a, enum slot weight, uint32_t width);
+void op_project_into(struct graph *g, buffer out, buffer a, enum slot weight);
+void op_add_project(struct graph *g, buffer out, buffer a, enum slot weight);
+void op_split_gate(struct graph *g, buffer *q, buffer *gate, buffer a,
+                   const struct attention_shape *shape);
+void op_rope(struct graph *g, buffer a, buffer angles, uint32_t heads,
+             const struct attention_shape *shape);
+void op_kv_append(struct graph *g, buffer keys, buffer values, const struct attention_shape *shape);
+buffer op_attend(struct graph *g, buffer queries, const struct attention_shape *shape);
+buffer op_sigmoid_multiply(struct graph *g, buffer a, buffer gate);
+buffer op_silu_multiply(struct graph *g, buffer gate, buffer up);
+buffer op_conv(struct graph *g, buffer a, enum slot weight, const struct delta_shape *shape);
+void op_unit_norm(struct graph *g, buffer a, float epsilon, const struct delta_shape *shape);
+buffer op_delta(struct graph *g, buffer mixed, buffer strength, buffer decay,
+                const struct delta_shape *shape);
+buffer op_gated_norm(struct graph *g, buffer a, buffer gate, enum slot weight, float epsilon,
+                     const struct delta_shape *shape);
+void op_route(struct graph *g, buffer logits);
+void op_combine(struct graph *g, buffer out, buffer shared, buffer scale);
+
+const char *op_name(enum op_kind kind);
+
+#endif
