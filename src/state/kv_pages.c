@@ -1,0 +1,72 @@
+#include "state/kv_pages.h"
+
+#include "base/status.h"
+
+uint32_t kv_pages_for(uint32_t positions)
+{
+    return positions / KV_PAGE_TOKENS + (positions % KV_PAGE_TOKENS != 0);
+}
+
+static size_t stack_bytes(uint32_t page_count)
+{
+    return max_size(page_count, 1) * sizeof(uint32_t);
+}
+
+mf_status kv_pool_init(struct kv_pool *pool, const mf_allocator *allocator, uint32_t layer_count,
+                       uint32_t page_count, size_t page_floats, mf_error *why)
+{
+    uint64_t floats, bytes;
+    *pool = (struct kv_pool){ .allocator = allocator,
+                              .layer_count = layer_count,
+                              .page_count = page_count,
+                              .page_floats = page_floats };
+    if (!checked_multiply(&floats, (uint64_t)layer_count * 2 * page_count, page_floats) ||
+        !checked_multiply(&bytes, floats, sizeof(float)))
+        return fail(why, MF_ERR_MEMORY, "a cache of %u pages takes more than 2^64 bytes",
+                    page_count);
+    pool->memory_bytes = max_size(bytes, sizeof(float));
+    pool->memory = allocator->allocate(allocator->user, pool->memory_bytes, 4096);
+    if (!pool->memory) return fail_memory(why, pool->memory_bytes);
+    pool->free_pages =
+        allocator->allocate(allocator->user, stack_bytes(page_count), _Alignof(uint32_t) * 4);
+    if (!pool->free_pages) {
+        kv_pool_free(pool);
+        return fail_memory(why, stack_bytes(page_count));
+    }
+    while (pool->free_count < page_count) {
+        pool->free_pages[pool->free_count] = page_count - 1 - pool->free_count;
+        pool->free_count++;
+    }
+    return MF_OK;
+}
+
+void kv_pool_free(struct kv_pool *pool)
+{
+    const mf_allocator *allocator = pool->allocator;
+    if (pool->memory) allocator->release(allocator->user, pool->memory, pool->memory_bytes);
+    if (pool->free_pages)
+        allocator->release(allocator->user, pool->free_pages, stack_bytes(pool->page_count));
+    pool->memory = NULL;
+    pool->free_pages = NULL;
+}
+
+bool kv_pool_take(struct kv_pool *pool, uint32_t *page)
+{
+    if (pool->free_count == 0) return false;
+    *page = pool->free_pages[--pool->free_count];
+    return true;
+}
+
+void kv_pool_give(struct kv_pool *pool, uint32_t page)
+{
+    pool->free_pages[pool->free_count++] = page;
+}
+
+struct kv_view kv_pool_view(const struct kv_pool *pool, uint32_t layer, const uint32_t *pages)
+{
+    size_t half = pool->page_count * pool->page_floats;
+    float *keys = pool->memory + 2 * layer * half;
+    return (struct kv_view){
+        .keys = keys, .values = keys + half, .pages = pages, .page_floats = pool->page_floats
+    };
+}

@@ -1,0 +1,63 @@
+/* sequence.h: everything a model remembers of one text.
+ *
+ *     position   committed tokens            kv         keys and values, in pages
+ *     pending    tokens of the present feed  recurrent  state of recurrent layers
+ *
+ *            feed: steps advance                     commit
+ *     position ────────────────▶ position + pending ────────▶ position' = position + pending
+ *            ◀──────────────────────────────────────
+ *                           abandon
+ *
+ * A feed is seen by nobody until it is committed: after an error the sequence is
+ * as it was.  Nothing allocates after sequence_init. */
+#ifndef STATE_SEQUENCE_H
+#define STATE_SEQUENCE_H
+
+#include "model/config.h"
+#include "state/kv_pages.h"
+#include "state/recurrent.h"
+
+struct sequence {
+    const struct model_config *config;
+    uint32_t position;
+    uint32_t pending;
+    uint32_t capacity; /* positions */
+    struct kv_pool *pool;
+    uint32_t *pages; /* block table, [kv_pages_for(capacity)] */
+    uint32_t page_count;
+    struct recurrent recurrent;
+    uint32_t *layer_index; /* [layers] how many layers of the same kind come before */
+};
+
+/* The pool is borrowed and must have pages for `capacity` positions. */
+mf_status sequence_init(struct sequence *sequence, const struct model_config *config,
+                        struct kv_pool *pool, struct arena *arena, uint32_t capacity,
+                        mf_error *why);
+
+/* A pool for `sequences` x `capacity` positions of this model. */
+mf_status sequence_pool_init(struct kv_pool *pool, const mf_allocator *allocator,
+                             const struct model_config *config, uint32_t sequences,
+                             uint32_t capacity, mf_error *why);
+
+/* Makes room for `count` more tokens; MF_ERR_CONTEXT_FULL before anything is written. */
+mf_status sequence_reserve(struct sequence *sequence, uint32_t count, mf_error *why);
+
+/* Where the next step's first row goes. */
+uint32_t sequence_next_position(const struct sequence *sequence);
+
+/* The layer's state, for the next step. */
+void sequence_view(const struct sequence *sequence, uint32_t layer, struct span *span);
+
+void sequence_step_done(struct sequence *sequence, uint32_t rows);
+void sequence_commit(struct sequence *sequence);
+void sequence_abandon(struct sequence *sequence);
+void sequence_clear(struct sequence *sequence);
+
+/* Keeps the first `position` tokens; see mf_session_truncate. */
+mf_status sequence_truncate(struct sequence *sequence, uint32_t position, mf_error *why);
+
+/* Bytes of the state of one sequence: of cache per token, and fixed. */
+size_t sequence_bytes_per_token(const struct model_config *config);
+size_t sequence_fixed_bytes(const struct model_config *config);
+
+#endif
