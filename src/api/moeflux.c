@@ -1,0 +1,374 @@
+/* moeflux.c: the public functions: arguments checked, handles made, nothing else. */
+#include "api/handles.h"
+
+#include "base/status.h"
+
+const char *mf_version(void)
+{
+    return MOEFLUX_VERSION;
+}
+
+static void *new_handle(const mf_allocator *allocator, size_t bytes)
+{
+    void *handle = allocator->allocate(allocator->user, bytes, _Alignof(max_align_t));
+    return handle ? memset(handle, 0, bytes) : NULL;
+}
+
+static mf_status missing(mf_error *why, const char *argument)
+{
+    return fail(why, MF_ERR_ARGUMENT, "the argument `%s` is NULL", argument);
+}
+
+/* ------------------------------------------------------------------ engine */
+
+/* "reference" is the plain set of kernels, "cpu" the best one for this machine. */
+static mf_status choose_kernels(mf_engine *engine, const char *backend, mf_error *why)
+{
+    if (!backend || strcmp(backend, "cpu") == 0)
+        engine->kernels = kernels_select(&engine->machine, NULL);
+    else if (strcmp(backend, "reference") == 0)
+        engine->kernels = kernels_select(&engine->machine, "generic");
+    else
+        return fail(why, MF_ERR_ARGUMENT,
+                    "the backend \"%.32s\" is not known; there are reference and cpu", backend);
+    return MF_OK;
+}
+
+mf_status mf_engine_open(mf_engine **out, const mf_engine_options *options, mf_error *why)
+{
+    if (!out) return missing(why, "out");
+    *out = NULL;
+    mf_engine_options none = { 0 };
+    if (!options) options = &none;
+    mf_allocator allocator = options->allocator ? *options->allocator : allocator_heap;
+    mf_engine *engine = new_handle(&allocator, sizeof *engine);
+    if (!engine) return fail_memory(why, sizeof *engine);
+    engine->allocator = allocator;
+    engine->files = options->files ? *options->files : files_posix;
+    engine->logger = (struct logger){ options->log, options->log_user };
+    pthread_mutex_init(&engine->lock, NULL);
+    machine_probe(&engine->machine);
+
+    unsigned threads = options->thread_count ? options->thread_count : engine->machine.core_count;
+    mf_status status = choose_kernels(engine, options->backend, why);
+    if (status == MF_OK) status = thread_pool_new(&engine->pool, &engine->allocator, threads, why);
+    if (status == MF_OK)
+        status = backend_cpu_new(&engine->backend, &engine->allocator, engine->pool,
+                                 engine->kernels, why);
+    if (status == MF_OK)
+        *out = engine;
+    else
+        mf_engine_close(engine);
+    return status;
+}
+
+void mf_engine_close(mf_engine *engine)
+{
+    if (!engine) return;
+    if (engine->backend) engine->backend->functions->free(engine->backend);
+    thread_pool_free(engine->pool);
+    pthread_mutex_destroy(&engine->lock);
+    mf_allocator allocator = engine->allocator;
+    allocator.release(allocator.user, engine, sizeof *engine);
+}
+
+/* ------------------------------------------------------------------- model */
+
+static uint64_t expert_budget(const mf_model *model, uint64_t memory_bytes)
+{
+    uint64_t all = memory_bytes ? memory_bytes : model->engine->machine.memory_bytes;
+    uint64_t resident = model->model.weights.resident_bytes;
+    return all > resident ? all - resident : 0;
+}
+
+mf_status mf_model_open(mf_model **out, mf_engine *engine, const char *path,
+                        const mf_model_options *options, mf_error *why)
+{
+    if (!out) return missing(why, "out");
+    *out = NULL;
+    if (!engine) return missing(why, "engine");
+    if (!path) return missing(why, "path");
+    mf_model_options none = { 0 };
+    if (!options) options = &none;
+    mf_model *model = new_handle(&engine->allocator, sizeof *model);
+    if (!model) return fail_memory(why, sizeof *model);
+    model->engine = engine;
+
+    mf_status status =
+        model_open(&model->model, &engine->files, &engine->allocator, path, &engine->logger, why);
+    if (status != MF_OK) {
+        engine->allocator.release(engine->allocator.user, model, sizeof *model);
+        return status;
+    }
+    struct model_config *config = &model->model.config;
+    if (options->experts_per_token && options->experts_per_token < config->experts_per_token)
+        config->experts_per_token = options->experts_per_token;
+    status = expert_store_new(&model->experts, &engine->allocator, &model->model.directory,
+                              model->model.weights.layers, config,
+                              expert_budget(model, options->memory_bytes), why);
+    if (status == MF_OK)
+        *out = model;
+    else
+        mf_model_close(model);
+    return status;
+}
+
+void mf_model_close(mf_model *model)
+{
+    if (!model) return;
+    mf_engine *engine = model->engine;
+    expert_store_free(model->experts);
+    model_close(&model->model);
+    engine->allocator.release(engine->allocator.user, model, sizeof *model);
+}
+
+uint32_t mf_model_vocab_size(const mf_model *model)
+{
+    return model->model.config.vocab_size;
+}
+
+uint32_t mf_model_context_length(const mf_model *model)
+{
+    return model->model.config.context_length;
+}
+
+const char *mf_model_name(const mf_model *model)
+{
+    return model->model.name;
+}
+
+const char *mf_model_family(const mf_model *model)
+{
+    return model->model.config.family->name;
+}
+
+int32_t mf_model_eos(const mf_model *model)
+{
+    return model->model.config.end_token_count ? model->model.config.end_tokens[0] : -1;
+}
+
+bool mf_model_is_end(const mf_model *model, int32_t token)
+{
+    return model_is_end_token(&model->model, token);
+}
+
+static mf_status need_tokenizer(const mf_model *model, mf_error *why)
+{
+    if (model->model.tokenizer) return MF_OK;
+    return fail(why, MF_ERR_UNSUPPORTED, "%s has no tokenizer.json", model->model.path);
+}
+
+mf_status mf_model_tokenize(const mf_model *model, int32_t *out, size_t capacity, size_t *count,
+                            const char *text, size_t length, mf_special special, mf_error *why)
+{
+    if (!model) return missing(why, "model");
+    if (!count) return missing(why, "count");
+    if (!text && length > 0) return missing(why, "text");
+    static const enum special_mode modes[] = { [MF_SPECIAL_PARSE] = SPECIAL_PARSE,
+                                               [MF_SPECIAL_AS_TEXT] = SPECIAL_AS_TEXT,
+                                               [MF_SPECIAL_NONE] = SPECIAL_NONE };
+    if ((size_t)special >= COUNT_OF(modes))
+        return fail(why, MF_ERR_ARGUMENT, "%d is not an mf_special", (int)special);
+    struct token_list list = { 0 };
+    *count = 0;
+    mf_status status = need_tokenizer(model, why);
+    if (status == MF_OK)
+        status = tokenizer_encode(&list, model->model.tokenizer, text, length, modes[special], why);
+    if (status == MF_OK) {
+        *count = list.count;
+        if (list.count > capacity)
+            status = fail(why, MF_ERR_BUFFER_SIZE, "the text has %zu tokens, there is room for %zu",
+                          list.count, capacity);
+        else if (list.count > 0)
+            memcpy(out, list.ids, list.count * sizeof *out);
+    }
+    token_list_free(&list);
+    return status;
+}
+
+const char *mf_model_token_bytes(const mf_model *model, int32_t token, size_t *length)
+{
+    *length = 0;
+    if (!model->model.tokenizer) return NULL;
+    return tokenizer_token_bytes(model->model.tokenizer, token, length);
+}
+
+/* ----------------------------------------------------------------- session */
+
+enum { CONTEXT_STANDARD = 4096, CHUNK_STANDARD = 512 };
+
+static mf_status choose_sizes(struct session_sizes *out, const mf_model *model,
+                              const mf_session_options *options, mf_error *why)
+{
+    uint32_t limit = model->model.config.context_length;
+    uint32_t context = options ? options->context_length : 0;
+    if (context > limit)
+        return fail(why, MF_ERR_ARGUMENT,
+                    "a context of %u was asked for, the model goes to %u positions", context,
+                    limit);
+    if (context == 0) context = (uint32_t)min_size(limit, CONTEXT_STANDARD);
+    uint32_t chunk = options && options->chunk_rows ? options->chunk_rows : CHUNK_STANDARD;
+    *out = (struct session_sizes){ context, (uint32_t)min_size(chunk, context) };
+    return MF_OK;
+}
+
+mf_status mf_session_open(mf_session **out, mf_model *model, const mf_session_options *options,
+                          mf_error *why)
+{
+    if (!out) return missing(why, "out");
+    *out = NULL;
+    if (!model) return missing(why, "model");
+    mf_engine *engine = model->engine;
+    struct session_sizes sizes;
+    mf_status status = choose_sizes(&sizes, model, options, why);
+    if (status != MF_OK) return status;
+    mf_session *session = new_handle(&engine->allocator, sizeof *session);
+    if (!session) return fail_memory(why, sizeof *session);
+    session->model = model;
+    struct forward_parts parts = { .config = &model->model.config,
+                                   .weights = &model->model.weights,
+                                   .experts = model->experts,
+                                   .backend = engine->backend };
+    pthread_mutex_lock(&engine->lock); /* the backend's scratch may grow */
+    status = session_init(&session->session, &engine->allocator, &parts, sizes, why);
+    pthread_mutex_unlock(&engine->lock);
+    if (status == MF_OK)
+        *out = session;
+    else
+        engine->allocator.release(engine->allocator.user, session, sizeof *session);
+    return status;
+}
+
+void mf_session_close(mf_session *session)
+{
+    if (!session) return;
+    mf_engine *engine = session->model->engine;
+    session_free(&session->session);
+    engine->allocator.release(engine->allocator.user, session, sizeof *session);
+}
+
+static mf_status feed(mf_session *session, const int32_t *tokens, size_t count,
+                      mf_logits_function each, void *user, mf_error *why)
+{
+    if (!session) return missing(why, "session");
+    if (!tokens && count > 0) return missing(why, "tokens");
+    pthread_mutex_lock(&session->model->engine->lock);
+    mf_status status = session_feed(&session->session, tokens, count, each, user, why);
+    pthread_mutex_unlock(&session->model->engine->lock);
+    return status;
+}
+
+mf_status mf_session_feed(mf_session *session, const int32_t *tokens, size_t count, mf_error *why)
+{
+    return feed(session, tokens, count, NULL, NULL, why);
+}
+
+mf_status mf_session_feed_each(mf_session *session, const int32_t *tokens, size_t count,
+                               mf_logits_function each, void *user, mf_error *why)
+{
+    if (!each) return missing(why, "each");
+    return feed(session, tokens, count, each, user, why);
+}
+
+const float *mf_session_logits(const mf_session *session)
+{
+    return session->session.has_logits ? session->session.logits : NULL;
+}
+
+uint32_t mf_session_position(const mf_session *session)
+{
+    return session->session.sequence.position;
+}
+
+uint32_t mf_session_context_length(const mf_session *session)
+{
+    return session->session.sequence.capacity;
+}
+
+void mf_session_clear(mf_session *session)
+{
+    session_clear(&session->session);
+}
+
+mf_status mf_session_truncate(mf_session *session, uint32_t position, mf_error *why)
+{
+    if (!session) return missing(why, "session");
+    return session_truncate(&session->session, position, why);
+}
+
+void mf_session_stats(const mf_session *session, mf_stats *out)
+{
+    const struct session *s = &session->session;
+    mf_engine *engine = session->model->engine;
+    pthread_mutex_lock(&engine->lock);
+    struct expert_counters experts = expert_store_counters(session->model->experts);
+    struct expert_store_sizes sizes = expert_store_sizes(session->model->experts);
+    pthread_mutex_unlock(&engine->lock);
+    *out = (mf_stats){ .prompt_tokens = s->times.prompt_tokens,
+                       .decode_tokens = s->times.decode_tokens,
+                       .prompt_seconds = s->times.prompt_seconds,
+                       .decode_seconds = s->times.decode_seconds,
+                       .attention_seconds = s->forward.times.mixer_seconds,
+                       .expert_wait_seconds = experts.wait_seconds,
+                       .expert_seconds = s->forward.times.expert_seconds - experts.wait_seconds,
+                       .head_seconds = s->forward.times.head_seconds,
+                       .expert_hits = experts.hits,
+                       .expert_misses = experts.misses,
+                       .expert_bytes_read = experts.bytes_read,
+                       .experts_present = sizes.present,
+                       .experts_total = sizes.total };
+}
+
+void mf_session_reset_stats(mf_session *session)
+{
+    mf_engine *engine = session->model->engine;
+    pthread_mutex_lock(&engine->lock);
+    expert_store_reset_counters(session->model->experts);
+    pthread_mutex_unlock(&engine->lock);
+    session->session.times = (struct session_times){ 0 };
+    session->session.forward.times = (struct forward_times){ 0 };
+}
+
+/* ----------------------------------------------------------------- sampler */
+
+mf_status mf_sampler_open(mf_sampler **out, const mf_model *model,
+                          const mf_sampler_options *options, mf_error *why)
+{
+    if (!out) return missing(why, "out");
+    *out = NULL;
+    if (!model) return missing(why, "model");
+    const mf_allocator *allocator = &model->engine->allocator;
+    struct sampler_options chosen;
+    sampler_options_default(&chosen);
+    chosen.temperature = 0.0f;
+    if (options) {
+        chosen.temperature = options->temperature;
+        chosen.top_k = (int32_t)min_size(options->top_k, INT32_MAX);
+        chosen.top_p = options->top_p;
+        chosen.min_p = options->min_p;
+        chosen.seed = options->seed;
+    }
+    mf_sampler *sampler = new_handle(allocator, sizeof *sampler);
+    if (!sampler) return fail_memory(why, sizeof *sampler);
+    sampler->allocator = allocator;
+    mf_status status =
+        sampler_new(&sampler->sampler, allocator, &chosen, model->model.config.vocab_size,
+                    model_usable_tokens(&model->model), why);
+    if (status == MF_OK)
+        *out = sampler;
+    else
+        mf_sampler_close(sampler);
+    return status;
+}
+
+void mf_sampler_close(mf_sampler *sampler)
+{
+    if (!sampler) return;
+    sampler_free(sampler->sampler);
+    sampler->allocator->release(sampler->allocator->user, sampler, sizeof *sampler);
+}
+
+int32_t mf_sampler_pick(mf_sampler *sampler, const float *logits)
+{
+    return sampler_pick(sampler->sampler, logits);
+}

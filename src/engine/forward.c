@@ -1,0 +1,223 @@
+#include "engine/forward.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+
+/* ------------------------------------------------------------------- memory */
+
+/* The longest matrix row: what a kernel dequantises at a time. */
+static size_t longest_row(const struct forward *f)
+{
+    const struct model_config *c = f->config;
+    size_t longest = max_size(c->width, max_size(c->expert_width, c->shared_width));
+    longest = max_size(longest, (size_t)c->heads * c->head_width);
+    return max_size(longest, (size_t)c->delta_value_heads * c->delta_value_width);
+}
+
+static float *new_floats(struct arena *arena, size_t rows, uint64_t width)
+{
+    uint64_t floats;
+    return checked_multiply(&floats, rows, width) ? arena_take_raw(arena, floats, sizeof(float))
+                                                  : NULL;
+}
+
+mf_status forward_init(struct forward *f, const struct forward_parts *parts, struct arena *arena,
+                       size_t row_capacity, size_t context, mf_error *why)
+{
+    const struct model_config *c = parts->config;
+    *f = (struct forward){ .config = c,
+                           .weights = parts->weights,
+                           .experts = parts->experts,
+                           .backend = parts->backend,
+                           .row_capacity = row_capacity };
+    size_t pairs = row_capacity * c->experts_per_token;
+    mf_status status = recipes_build(&f->recipes, c, arena, why);
+    if (status == MF_OK)
+        status = f->backend->functions->reserve(f->backend, longest_row(f), context, why);
+    if (status != MF_OK) return status;
+
+    bool complete = true;
+    for (int i = 0; i < SHARED_COUNT; i++) {
+        size_t rows = i == SHARED_LOGITS ? LOGIT_ROWS : row_capacity;
+        f->shared[i] = new_floats(arena, rows, f->recipes.widths[i]);
+        complete = complete && f->shared[i];
+    }
+    f->scratch = new_floats(arena, row_capacity, f->recipes.scratch_width);
+    f->expert_hidden = new_floats(arena, pairs, c->expert_width);
+    f->routes = (struct routes){ .experts = ARENA_NEW(arena, uint32_t, pairs),
+                                 .weights = ARENA_NEW(arena, float, pairs),
+                                 .per_row = c->experts_per_token };
+    f->rows = ARENA_NEW(arena, struct row, row_capacity);
+    f->tokens = ARENA_NEW(arena, int32_t, row_capacity);
+    f->spans = ARENA_NEW(arena, struct span, SPANS_MAX);
+    f->bucket_ends = ARENA_NEW(arena, uint32_t, (size_t)c->experts + 1);
+    f->pairs = ARENA_NEW(arena, uint32_t, pairs);
+    f->used_experts = ARENA_NEW(arena, uint32_t, c->experts);
+    f->leases = ARENA_NEW(arena, struct expert_lease, c->experts);
+    f->works = ARENA_NEW(arena, struct expert_work, c->experts);
+    complete = complete && f->scratch && f->expert_hidden && f->routes.experts &&
+               f->routes.weights && f->rows && f->tokens && f->spans && f->bucket_ends &&
+               f->pairs && f->used_experts && f->leases && f->works;
+    return complete ? MF_OK
+                    : fail(why, MF_ERR_MEMORY, "out of memory for steps of %zu rows", row_capacity);
+}
+
+/* ------------------------------------------------------------------ a graph */
+
+struct step {
+    struct forward *forward;
+    const struct step_part *parts;
+    size_t part_count;
+    size_t row_count;
+};
+
+static mf_status run_recipe(const struct step *step, const struct recipe *recipe,
+                            const struct weight *slots, mf_error *why)
+{
+    struct forward *f = step->forward;
+    float *buffers[GRAPH_BUFFERS_MAX];
+    buffers_place(buffers, &recipe->plan, &recipe->graph, f->shared, f->scratch, f->row_capacity);
+    struct frame frame = { .row_count = step->row_count,
+                           .tokens = f->tokens,
+                           .rows = f->rows,
+                           .spans = f->spans,
+                           .span_count = step->part_count,
+                           .slots = slots,
+                           .buffers = buffers,
+                           .routes = &f->routes };
+    return f->backend->functions->execute(f->backend, &recipe->graph, &frame, why);
+}
+
+/* ------------------------------------------------------------------ experts */
+
+/* Sorts the (row, place) pairs by expert: those of expert e become
+ * pairs[bucket_ends[e - 1] … bucket_ends[e]).  Returns how many experts have any. */
+static size_t bucket_pairs(struct forward *f, size_t row_count)
+{
+    uint32_t *ends = f->bucket_ends;
+    size_t pair_count = row_count * f->routes.per_row, used = 0;
+    memset(ends, 0, ((size_t)f->config->experts + 1) * sizeof *ends);
+    for (size_t p = 0; p < pair_count; p++) ends[f->routes.experts[p] + 1]++;
+    for (uint32_t e = 0; e < f->config->experts; e++) {
+        if (ends[e + 1] > 0) f->used_experts[used++] = e;
+        ends[e + 1] += ends[e]; /* ends[e] is where expert e begins; filling moves it to its end */
+    }
+    for (size_t p = 0; p < pair_count; p++) f->pairs[ends[f->routes.experts[p]]++] = (uint32_t)p;
+    return used;
+}
+
+static struct expert_work work_for(const struct forward *f, const struct expert_lease *lease)
+{
+    uint32_t e = lease->expert, begin = e > 0 ? f->bucket_ends[e - 1] : 0;
+    return (struct expert_work){ .view = lease->view,
+                                 .pairs = f->pairs + begin,
+                                 .pair_count = f->bucket_ends[e] - begin };
+}
+
+/* Experts come in any order; each writes its own rows, the sum runs in ascending id. */
+static mf_status run_experts(const struct step *step, uint32_t layer, mf_error *why)
+{
+    struct forward *f = step->forward;
+    mf_status status = MF_OK;
+    struct expert_visit visit;
+    size_t used = bucket_pairs(f, step->row_count), count;
+    expert_visit_begin(&visit, f->experts, layer, f->used_experts, used);
+    while ((count = expert_visit_next(&visit, f->leases, f->config->experts, &status, why)) > 0) {
+        for (size_t i = 0; i < count; i++) f->works[i] = work_for(f, &f->leases[i]);
+        struct expert_batch batch = { .works = f->works,
+                                      .work_count = count,
+                                      .per_row = f->routes.per_row,
+                                      .routed = f->shared[SHARED_ROUTED],
+                                      .hidden = f->expert_hidden,
+                                      .answers = f->shared[SHARED_EXPERTS] };
+        status = f->backend->functions->run_experts(f->backend, &batch, why);
+        for (size_t i = 0; i < count; i++) expert_lease_end(&f->leases[i]);
+        if (status != MF_OK) break;
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------- a step */
+
+static void lay_out_rows(struct step *step)
+{
+    struct forward *f = step->forward;
+    for (size_t s = 0; s < step->part_count; s++) {
+        const struct step_part *part = &step->parts[s];
+        uint32_t position = sequence_next_position(part->sequence);
+        f->spans[s] = (struct span){ .first_row = (uint32_t)step->row_count,
+                                     .row_count = part->count,
+                                     .position = position };
+        for (uint32_t i = 0; i < part->count; i++) {
+            f->tokens[step->row_count] = part->tokens[i];
+            f->rows[step->row_count++] =
+                (struct row){ .span = (uint32_t)s, .position = position + i };
+        }
+    }
+}
+
+static void observe_hidden(const struct step *step, int layer)
+{
+    const struct observer *observer = step->forward->observer;
+    if (observer && observer->hidden)
+        observer->hidden(observer->user, layer, step->forward->shared[SHARED_X], step->row_count);
+}
+
+static mf_status run_layer(const struct step *step, uint32_t layer, mf_error *why)
+{
+    struct forward *f = step->forward;
+    const struct observer *observer = f->observer;
+    const struct weight *slots = f->weights->layers[layer].slots;
+    for (size_t s = 0; s < step->part_count; s++)
+        sequence_view(step->parts[s].sequence, layer, &f->spans[s]);
+
+    double begin = clock_seconds();
+    mf_status status =
+        run_recipe(step, recipes_mixer(&f->recipes, f->config->mixers[layer]), slots, why);
+    double routed = clock_seconds();
+    if (status == MF_OK && observer && observer->routes)
+        observer->routes(observer->user, layer, &f->routes, step->row_count);
+    if (status == MF_OK) status = run_experts(step, layer, why);
+    if (status == MF_OK) status = run_recipe(step, &f->recipes.experts, slots, why);
+    f->times.mixer_seconds += routed - begin;
+    f->times.expert_seconds += clock_seconds() - routed;
+    return status;
+}
+
+mf_status forward_step(struct forward *f, const struct step_part *parts, size_t part_count,
+                       mf_error *why)
+{
+    size_t rows = 0;
+    for (size_t i = 0; i < part_count; i++) rows += parts[i].count;
+    if (part_count > SPANS_MAX || rows > f->row_capacity)
+        return fail(why, MF_ERR_ARGUMENT,
+                    "a step of %zu rows in %zu sequences, at most %zu in %d are possible", rows,
+                    part_count, f->row_capacity, SPANS_MAX);
+    struct step step = { .forward = f, .parts = parts, .part_count = part_count };
+    lay_out_rows(&step);
+
+    mf_status status = run_recipe(&step, &f->recipes.start, f->weights->slots, why);
+    if (status == MF_OK) observe_hidden(&step, -1);
+    for (uint32_t layer = 0; layer < f->config->layer_count && status == MF_OK; layer++) {
+        status = run_layer(&step, layer, why);
+        if (status == MF_OK) observe_hidden(&step, (int)layer);
+    }
+    if (status != MF_OK) return status;
+    for (size_t i = 0; i < part_count; i++) sequence_step_done(parts[i].sequence, parts[i].count);
+    return MF_OK;
+}
+
+mf_status forward_logits(const float **out, struct forward *f, size_t first, size_t count,
+                         mf_error *why)
+{
+    const struct recipe *head = &f->recipes.head;
+    float *buffers[GRAPH_BUFFERS_MAX];
+    double begin = clock_seconds();
+    buffers_place(buffers, &head->plan, &head->graph, f->shared, f->scratch, f->row_capacity);
+    buffers[SHARED_X] += first * f->config->width;
+    struct frame frame = { .row_count = count, .slots = f->weights->slots, .buffers = buffers };
+    mf_status status = f->backend->functions->execute(f->backend, &head->graph, &frame, why);
+    f->times.head_seconds += clock_seconds() - begin;
+    *out = f->shared[SHARED_LOGITS];
+    return status;
+}

@@ -1,0 +1,89 @@
+/* forward.h: one step of a model: some rows of some sequences through all layers.
+ *
+ *     tokens ─ start ─▶ x ─┬─ mixer ─ routes ─ experts (leased) ─ experts recipe ─┬─▶ head ─▶ logits
+ *                          └──────────────── once per layer ────────────────────┘
+ *
+ * A forward owns the scratch of a step, sized once for the largest; nothing is
+ * allocated afterwards.  Rows of one step may belong to several sequences.
+ *
+ * Threads: one step at a time. */
+#ifndef ENGINE_FORWARD_H
+#define ENGINE_FORWARD_H
+
+#include "backend/backend.h"
+#include "engine/layer.h"
+#include "experts/store.h"
+#include "model/weights.h"
+#include "state/sequence.h"
+
+/* Rows whose logits are computed together. */
+enum { LOGIT_ROWS = 16, SPANS_MAX = 64 };
+
+/* Looks on (tests, dumps); every function may be NULL. */
+struct observer {
+    void *user;
+    /* The residual stream [rows][width]: after the embedding (layer -1), after each layer. */
+    void (*hidden)(void *user, int layer, const float *x, size_t rows);
+    /* After routing and before the experts run: may read the routes and replace them. */
+    void (*routes)(void *user, uint32_t layer, struct routes *routes, size_t rows);
+};
+
+struct forward_times {
+    double mixer_seconds, expert_seconds, head_seconds;
+};
+
+struct forward {
+    const struct model_config *config;
+    const struct weights *weights;
+    struct expert_store *experts;
+    struct backend *backend;
+    struct recipes recipes;
+    size_t row_capacity;
+    const struct observer *observer; /* NULL: nobody */
+    struct forward_times times;
+
+    float *shared[SHARED_COUNT]; /* [row_capacity][width]; logits [LOGIT_ROWS][vocabulary] */
+    float *scratch;              /* [row_capacity][scratch_width] */
+    float *expert_hidden;        /* [row_capacity][experts per token][expert width] */
+    struct routes routes;
+    struct row *rows;            /* [row_capacity] */
+    int32_t *tokens;             /* [row_capacity] */
+    struct span *spans;          /* [SPANS_MAX] */
+    uint32_t *bucket_ends;       /* [experts + 1] */
+    uint32_t *pairs;             /* [row_capacity x experts per token], by expert */
+    uint32_t *used_experts;      /* [experts] */
+    struct expert_lease *leases; /* [experts] */
+    struct expert_work *works;   /* [experts] */
+};
+
+/* What one sequence adds to a step; room must have been reserved. */
+struct step_part {
+    struct sequence *sequence;
+    const int32_t *tokens;
+    uint32_t count;
+};
+
+/* What a forward works with; all borrowed, all outlive it. */
+struct forward_parts {
+    const struct model_config *config;
+    const struct weights *weights;
+    struct expert_store *experts;
+    struct backend *backend;
+};
+
+/* Ready for steps of up to `row_capacity` rows over contexts of up to `context`;
+ * memory comes from `arena`. */
+mf_status forward_init(struct forward *forward, const struct forward_parts *parts,
+                       struct arena *arena, size_t row_capacity, size_t context, mf_error *why);
+
+/* Runs the parts' tokens through all layers and advances the sequences' pending
+ * positions.  After a failure the sequences must be abandoned. */
+mf_status forward_step(struct forward *forward, const struct step_part *parts, size_t part_count,
+                       mf_error *why);
+
+/* Logits of rows [first, first + count) of the last step, count ≤ LOGIT_ROWS:
+ * [count][vocabulary], borrowed until the next call. */
+mf_status forward_logits(const float **out, struct forward *forward, size_t first, size_t count,
+                         mf_error *why);
+
+#endif

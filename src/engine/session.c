@@ -1,0 +1,125 @@
+#include "engine/session.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+
+mf_status session_init(struct session *session, const mf_allocator *allocator,
+                       const struct forward_parts *parts, struct session_sizes sizes, mf_error *why)
+{
+    const struct model_config *config = parts->config;
+    *session = (struct session){ .chunk_rows = sizes.chunk_rows };
+    arena_init(&session->arena, allocator);
+    mf_status status =
+        sequence_pool_init(&session->pool, allocator, config, 1, sizes.context_length, why);
+    if (status == MF_OK)
+        status = sequence_init(&session->sequence, config, &session->pool, &session->arena,
+                               sizes.context_length, why);
+    if (status == MF_OK)
+        status = forward_init(&session->forward, parts, &session->arena, sizes.chunk_rows,
+                              sizes.context_length, why);
+    if (status == MF_OK) {
+        session->logits = ARENA_NEW(&session->arena, float, config->vocab_size);
+        if (!session->logits) status = fail_memory(why, config->vocab_size * sizeof(float));
+    }
+    if (status != MF_OK) session_free(session);
+    return status;
+}
+
+void session_free(struct session *session)
+{
+    kv_pool_free(&session->pool);
+    arena_free(&session->arena);
+}
+
+static mf_status check_tokens(const struct session *session, const int32_t *tokens, size_t count,
+                              mf_error *why)
+{
+    uint32_t vocab_size = session->sequence.config->vocab_size;
+    for (size_t i = 0; i < count; i++) {
+        if (tokens[i] < 0 || (uint32_t)tokens[i] >= vocab_size)
+            return fail(why, MF_ERR_ARGUMENT,
+                        "token %zu has the id %d, the model's vocabulary ends at %u", i, tokens[i],
+                        vocab_size - 1);
+    }
+    if (count > session->sequence.capacity)
+        return fail(why, MF_ERR_CONTEXT_FULL, "%zu tokens do not fit: the context holds %u", count,
+                    session->sequence.capacity);
+    return MF_OK;
+}
+
+/* Hands over the logits of all rows of the last step; the last row's stay readable. */
+static mf_status each_row(struct session *session, size_t first_index, size_t rows,
+                          mf_logits_function each, void *user, mf_error *why)
+{
+    size_t vocab_size = session->sequence.config->vocab_size;
+    for (size_t r = 0; r < rows; r += LOGIT_ROWS) {
+        const float *logits;
+        size_t count = min_size(LOGIT_ROWS, rows - r);
+        mf_status status = forward_logits(&logits, &session->forward, r, count, why);
+        if (status != MF_OK) return status;
+        for (size_t i = 0; i < count; i++) each(user, first_index + r + i, logits + i * vocab_size);
+    }
+    return MF_OK;
+}
+
+static mf_status feed_chunks(struct session *session, const int32_t *tokens, size_t count,
+                             mf_logits_function each, void *user, mf_error *why)
+{
+    for (size_t done = 0; done < count;) {
+        uint32_t rows = (uint32_t)min_size(session->chunk_rows, count - done);
+        struct step_part part = { &session->sequence, tokens + done, rows };
+        mf_status status = forward_step(&session->forward, &part, 1, why);
+        if (status == MF_OK && each) status = each_row(session, done, rows, each, user, why);
+        if (status != MF_OK) return status;
+        done += rows;
+    }
+    const float *logits;
+    size_t last_row = (count - 1) % session->chunk_rows;
+    mf_status status = forward_logits(&logits, &session->forward, last_row, 1, why);
+    if (status != MF_OK) return status;
+    memcpy(session->logits, logits, session->sequence.config->vocab_size * sizeof(float));
+    return MF_OK;
+}
+
+mf_status session_feed(struct session *session, const int32_t *tokens, size_t count,
+                       mf_logits_function each, void *user, mf_error *why)
+{
+    if (count == 0) return MF_OK;
+    mf_status status = check_tokens(session, tokens, count, why);
+    if (status == MF_OK) status = sequence_reserve(&session->sequence, (uint32_t)count, why);
+    if (status != MF_OK) {
+        sequence_abandon(&session->sequence); /* pages taken before the pool ran out */
+        return status;
+    }
+    double begin = clock_seconds();
+    status = feed_chunks(session, tokens, count, each, user, why);
+    if (status != MF_OK) {
+        sequence_abandon(&session->sequence);
+        return status;
+    }
+    sequence_commit(&session->sequence);
+    session->has_logits = true;
+    double seconds = clock_seconds() - begin;
+    if (count == 1) {
+        session->times.decode_tokens++;
+        session->times.decode_seconds += seconds;
+    } else {
+        session->times.prompt_tokens += count;
+        session->times.prompt_seconds += seconds;
+    }
+    return MF_OK;
+}
+
+void session_clear(struct session *session)
+{
+    sequence_clear(&session->sequence);
+    session->has_logits = false;
+}
+
+mf_status session_truncate(struct session *session, uint32_t position, mf_error *why)
+{
+    bool cut = position < session->sequence.position;
+    mf_status status = sequence_truncate(&session->sequence, position, why);
+    if (status == MF_OK && cut) session->has_logits = false;
+    return status;
+}
