@@ -1,0 +1,327 @@
+/* golden.c: a family against the numbers of Hugging Face transformers.
+ *
+ *     golden CASE     a folder with a tiny checkpoint and golden.{json,safetensors}
+ *
+ * Checked for the case: logits of every prompt and of every position of the detail
+ * prompt, hidden states after every layer, experts chosen, 24 greedy tokens, and
+ * that a prompt gives the same in one chunk, in small ones and token by token.
+ *
+ * Where the reference itself is undecided between two experts (a gap below 1e-4),
+ * the reference's choice is fed: another one would move logits by whole units. */
+#include "support/test.h"
+
+#include "api/handles.h"
+#include "base/json.h"
+#include "base/status.h"
+#include "files/safetensors.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Of the largest logit, and of the largest number of a hidden state. */
+#define LOGIT_TOLERANCE  2e-4
+#define HIDDEN_TOLERANCE 1e-4
+#define ROUTER_GAP       1e-4
+
+enum { GREEDY_TOKENS = 24 };
+
+struct golden {
+    char path[PATH_CAPACITY];
+    json_t *json;
+    struct tensor_directory tensors;
+    mf_engine *engine;
+    mf_model *model;
+    /* what is being compared, for messages and for the observer */
+    const int32_t *router_ids;  /* [moe layers][rows][k] */
+    const float *router_logits; /* [moe layers][rows][experts] */
+    const float *hidden;        /* [layers + 1][rows][width] */
+    size_t detail_rows;
+    size_t first_row; /* of the step at hand in the detail prompt */
+    size_t swapped;   /* rows whose experts were taken from the reference */
+    double hidden_error;
+};
+
+static struct golden golden;
+
+static void must(mf_status status, const mf_error *why)
+{
+    if (status != MF_OK) fail_msg("%s (%s)", why->text, why->origin);
+}
+
+/* The whole of a golden tensor, to be freed. */
+static void *golden_tensor(const char *name)
+{
+    mf_error why = { 0 };
+    const struct tensor *t = tensor_find(&golden.tensors, name);
+    if (!t) fail_msg("golden.safetensors has no %s", name);
+    void *data = malloc(t->bytes + 1);
+    must(tensor_read(&golden.tensors, t, data, &why), &why);
+    return data;
+}
+
+static int32_t *prompt_ids(size_t index, size_t *count)
+{
+    const json_t *ids =
+        json_object_get(json_array_get(json_object_get(golden.json, "prompts"), index), "ids");
+    *count = json_array_size(ids);
+    int32_t *out = malloc((*count + 1) * sizeof *out);
+    for (size_t i = 0; i < *count; i++)
+        out[i] = (int32_t)json_integer_value(json_array_get(ids, i));
+    return out;
+}
+
+static size_t detail_prompt(void)
+{
+    return (size_t)json_integer_value(json_object_get(golden.json, "detail_prompt"));
+}
+
+static mf_session *open_session(uint32_t chunk_rows)
+{
+    mf_error why = { 0 };
+    mf_session *session;
+    mf_session_options options = { .context_length = 1024, .chunk_rows = chunk_rows };
+    must(mf_session_open(&session, golden.model, &options, &why), &why);
+    return session;
+}
+
+static double largest(const float *values, size_t count)
+{
+    double most = 0;
+    for (size_t i = 0; i < count; i++) most = fmax(most, fabs((double)values[i]));
+    return most;
+}
+
+static double largest_difference(const float *a, const float *b, size_t count)
+{
+    double most = 0;
+    for (size_t i = 0; i < count; i++) {
+        double difference = fabs((double)a[i] - (double)b[i]);
+        if (!(difference <= most)) most = difference; /* a NaN is kept */
+    }
+    return most;
+}
+
+static void check_logits(const float *found, const float *expected, size_t count, const char *what)
+{
+    double error = largest_difference(found, expected, count), scale = largest(expected, count);
+    print_message("    %-28s %.1e of %.3g\n", what, error, scale);
+    if (!(error <= LOGIT_TOLERANCE * scale))
+        fail_msg("%s: off by %g, %g is allowed", what, error, LOGIT_TOLERANCE * scale);
+}
+
+/* -------------------------------------------------------------- observing */
+
+static void see_hidden(void *user, int layer, const float *x, size_t rows)
+{
+    (void)user;
+    size_t width = golden.model->model.config.width;
+    const float *expected =
+        golden.hidden + ((size_t)(layer + 1) * golden.detail_rows + golden.first_row) * width;
+    double error = largest_difference(x, expected, rows * width) / largest(expected, rows * width);
+    if (!(error <= golden.hidden_error)) golden.hidden_error = error;
+}
+
+/* Distance between the last expert taken and the first left out, in the reference. */
+static double reference_gap(const float *logits, size_t experts, const int32_t *ids, size_t k)
+{
+    double taken = INFINITY, left = -INFINITY;
+    for (size_t e = 0; e < experts; e++) {
+        bool is_taken = false;
+        for (size_t i = 0; i < k; i++) is_taken |= ids[i] == (int32_t)e;
+        if (is_taken)
+            taken = fmin(taken, logits[e]);
+        else
+            left = fmax(left, logits[e]);
+    }
+    return taken - left;
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    return *(const int32_t *)a < *(const int32_t *)b ? -1
+                                                     : *(const int32_t *)a > *(const int32_t *)b;
+}
+
+static void see_routes(void *user, uint32_t layer, struct routes *routes, size_t rows)
+{
+    (void)user;
+    size_t k = routes->per_row, experts = golden.model->model.config.experts;
+    for (size_t r = 0; r < rows; r++) {
+        size_t row = layer * golden.detail_rows + golden.first_row + r;
+        int32_t expected[64];
+        memcpy(expected, golden.router_ids + row * k, k * sizeof *expected);
+        qsort(expected, k, sizeof *expected, compare_ids);
+        uint32_t *found = routes->experts + r * k;
+        if (memcmp(expected, found, k * sizeof *expected) == 0) continue;
+        double gap = reference_gap(golden.router_logits + row * experts, experts, expected, k);
+        if (gap >= ROUTER_GAP)
+            fail_msg("layer %u, row %zu: other experts than the reference, whose gap is %g", layer,
+                     golden.first_row + r, gap);
+        for (size_t i = 0; i < k; i++) found[i] = (uint32_t)expected[i];
+        golden.swapped++;
+    }
+}
+
+static const struct observer looking_on = { .hidden = see_hidden, .routes = see_routes };
+
+/* ------------------------------------------------------------------- tests */
+
+struct gathered {
+    float *logits; /* [rows][vocabulary] */
+    size_t vocab_size;
+};
+
+static void gather(void *user, size_t index, const float *logits)
+{
+    struct gathered *g = user;
+    memcpy(g->logits + index * g->vocab_size, logits, g->vocab_size * sizeof(float));
+}
+
+/* All positions' logits of the detail prompt, fed `feed` tokens at a time. */
+static float *detail_logits(size_t feed, size_t *rows)
+{
+    mf_error why = { 0 };
+    size_t vocab_size = mf_model_vocab_size(golden.model);
+    int32_t *ids = prompt_ids(detail_prompt(), rows);
+    struct gathered g = { malloc(*rows * vocab_size * sizeof(float)), vocab_size };
+    float *all = g.logits;
+    mf_session *session = open_session((uint32_t)feed);
+    session->session.forward.observer = &looking_on;
+    for (size_t done = 0; done < *rows; done += feed) {
+        size_t count = *rows - done < feed ? *rows - done : feed;
+        golden.first_row = done;
+        g.logits = all + done * vocab_size;
+        must(mf_session_feed_each(session, ids + done, count, gather, &g, &why), &why);
+    }
+    mf_session_close(session);
+    free(ids);
+    return all;
+}
+
+static void detail_prompt_agrees(void **state)
+{
+    (void)state;
+    static const size_t feeds[] = { 64, 7, 1 };
+    float *expected = golden_tensor("logits_all");
+    for (size_t i = 0; i < COUNT_OF(feeds); i++) {
+        size_t rows;
+        char what[64];
+        golden.hidden_error = 0;
+        golden.swapped = 0;
+        float *found = detail_logits(feeds[i], &rows);
+        snprintf(what, sizeof what, "detail prompt by %zu", feeds[i]);
+        check_logits(found, expected, rows * mf_model_vocab_size(golden.model), what);
+        print_message("    %-28s %.1e relative, %zu routes fed\n", "hidden states",
+                      golden.hidden_error, golden.swapped);
+        if (!(golden.hidden_error <= HIDDEN_TOLERANCE))
+            fail_msg("hidden states are off by %g, %g is allowed", golden.hidden_error,
+                     HIDDEN_TOLERANCE);
+        free(found);
+    }
+    free(expected);
+}
+
+/* Prefill in chunks of `chunk` rows, then greedy tokens one by one. */
+static void check_prompt(size_t index, uint32_t chunk, const float *expected)
+{
+    mf_error why = { 0 };
+    size_t count, vocab_size = mf_model_vocab_size(golden.model);
+    int32_t *ids = prompt_ids(index, &count);
+    const json_t *prompt = json_array_get(json_object_get(golden.json, "prompts"), index);
+    const json_t *greedy = json_object_get(prompt, "greedy");
+    mf_session *session = open_session(chunk);
+    must(mf_session_feed(session, ids, count, &why), &why);
+    char what[64];
+    snprintf(what, sizeof what, "%zu tokens in chunks of %u", count, chunk);
+    check_logits(mf_session_logits(session), expected + index * vocab_size, vocab_size, what);
+
+    mf_sampler *sampler;
+    must(mf_sampler_open(&sampler, golden.model, NULL, &why), &why);
+    for (size_t i = 0; i < GREEDY_TOKENS; i++) {
+        int32_t token = mf_sampler_pick(sampler, mf_session_logits(session));
+        assert_int_equal(token, json_integer_value(json_array_get(greedy, i)));
+        must(mf_session_feed(session, &token, 1, &why), &why);
+    }
+    mf_sampler_close(sampler);
+    mf_session_close(session);
+    free(ids);
+}
+
+static void prompts_agree_in_any_chunks(void **state)
+{
+    (void)state;
+    static const uint32_t chunks[] = { 512, 64, 7, 1 };
+    float *expected = golden_tensor("logits_last");
+    size_t count = json_array_size(json_object_get(golden.json, "prompts"));
+    for (size_t i = 0; i < COUNT_OF(chunks); i++)
+        for (size_t p = 0; p < count; p++) check_prompt(p, chunks[i], expected);
+    free(expected);
+}
+
+/* ------------------------------------------------------------------- set-up */
+
+static bool find_case(const char *name)
+{
+    const char *source = getenv("MOEFLUX_SOURCE"), *fixtures = getenv("MOEFLUX_FIXTURES");
+    char config[PATH_CAPACITY + 16];
+    if (source) {
+        snprintf(golden.path, sizeof golden.path, "%s/tests/fixtures/golden/%s", source, name);
+        snprintf(config, sizeof config, "%s/config.json", golden.path);
+        if (file_exists(&files_posix, config)) return true;
+    }
+    if (!fixtures) return false;
+    snprintf(golden.path, sizeof golden.path, "%s/golden/%s", fixtures, name);
+    snprintf(config, sizeof config, "%s/config.json", golden.path);
+    return file_exists(&files_posix, config);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    mf_error why = { 0 };
+    char path[PATH_CAPACITY];
+    must(path_join(path, sizeof path, golden.path, "golden.json", &why), &why);
+    must(json_read_file_new(&golden.json, &files_posix, path, 64 << 20, &why), &why);
+    must(path_join(path, sizeof path, golden.path, "golden.safetensors", &why), &why);
+    tensor_directory_init(&golden.tensors, &allocator_heap);
+    must(safetensors_open_file(&golden.tensors, &files_posix, path, &why), &why);
+
+    mf_engine_options options = { .backend = "reference", .thread_count = 2 };
+    must(mf_engine_open(&golden.engine, &options, &why), &why);
+    must(mf_model_open(&golden.model, golden.engine, golden.path, NULL, &why), &why);
+    golden.router_ids = golden_tensor("router_ids");
+    golden.router_logits = golden_tensor("router_logits");
+    golden.hidden = golden_tensor("hidden");
+    golden.detail_rows = (size_t)tensor_find(&golden.tensors, "hidden")->shape[1];
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    free((void *)golden.router_ids);
+    free((void *)golden.router_logits);
+    free((void *)golden.hidden);
+    mf_model_close(golden.model);
+    mf_engine_close(golden.engine);
+    tensor_directory_free(&golden.tensors);
+    json_decref(golden.json);
+    return 0;
+}
+
+int main(int count, char **arguments)
+{
+    if (count != 2 || !find_case(arguments[1])) {
+        fprintf(stderr,
+                "SKIPPED: golden case %s is neither in tests/fixtures/golden nor in "
+                "$MOEFLUX_FIXTURES/golden\n",
+                count == 2 ? arguments[1] : "(none given)");
+        return EXIT_SKIPPED;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(detail_prompt_agrees),
+        cmocka_unit_test(prompts_agree_in_any_chunks),
+    };
+    return cmocka_run_group_tests_name(arguments[1], tests, set_up, tear_down);
+}
