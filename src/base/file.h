@@ -22,7 +22,8 @@ struct file {
 mf_status file_open(struct file *out, const mf_files *files, const char *path, mf_error *why);
 void file_close(struct file *file); /* a zeroed struct is legal */
 
-/* Exactly `count` bytes or an error that names the file. Short reads are continued. */
+/* Exactly `count` bytes or an error that names the file. Short reads are continued.
+ * A file without a handle is one that is not there, which is an error only now. */
 mf_status file_read(const struct file *file, void *out, uint64_t offset, size_t count,
                     mf_error *why);
 

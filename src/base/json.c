@@ -121,3 +121,18 @@ mf_status json_maybe_text(const char **out, const json_t *object, const char *ke
     *out = json_string_value(value);
     return MF_OK;
 }
+
+bool json_whole_numbers(uint64_t *out, uint32_t *count, uint32_t limit, const json_t *value)
+{
+    const json_int_t most = (json_int_t)1 << 53;
+    if (!json_is_array(value) || json_array_size(value) > limit) return false;
+    *count = (uint32_t)json_array_size(value);
+    for (uint32_t i = 0; i < *count; i++) {
+        const json_t *item = json_array_get(value, i);
+        if (!json_is_integer(item)) return false;
+        json_int_t number = json_integer_value(item);
+        if (number < 0 || number > most) return false;
+        out[i] = (uint64_t)number;
+    }
+    return true;
+}

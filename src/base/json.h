@@ -32,6 +32,11 @@ mf_status json_maybe_flag(bool *out, const json_t *object, const char *key, cons
 mf_status json_maybe_text(const char **out, const json_t *object, const char *key,
                           const char *where, mf_error *why);
 
+/* The whole numbers of array `value`, each from 0 to 2^53, into out[limit]; false
+ * when it is something else or longer.  (A larger number is not exact to writers
+ * whose numbers are doubles.) */
+bool json_whole_numbers(uint64_t *out, uint32_t *count, uint32_t limit, const json_t *value);
+
 /* "a string", "an object", … for messages. */
 const char *json_kind(const json_t *value);
 

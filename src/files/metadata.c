@@ -221,7 +221,8 @@ mf_status metadata_maybe_array(struct metadata_array *out, const struct metadata
     out->type = entry->type;
     out->count = entry->count;
     out->bytes = metadata->bytes + (entry->type == METADATA_TEXT ? 0 : entry->offset);
-    if (entry->type == METADATA_TEXT) out->starts = metadata->starts + entry->starts;
+    if (entry->type == METADATA_TEXT && entry->count > 0)
+        out->starts = metadata->starts + entry->starts;
     return MF_OK;
 }
 

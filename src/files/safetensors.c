@@ -2,49 +2,14 @@
 
 #include "base/json.h"
 #include "base/status.h"
+#include "files/dtype.h"
 
 #include <stdlib.h>
 
 enum { HEADER_BYTES_MAX = 100 * 1000 * 1000 };
 
-/* JSON numbers are doubles to most writers: a whole number above this is not exact. */
-#define WHOLE_NUMBER_MAX ((json_int_t)1 << 53)
-
 /* How a tensor is called in messages; a hostile name does not push the reason out. */
 #define TENSOR_NAMED "%s: tensor %.128s"
-
-/* ------------------------------------------------------------ element types */
-
-/* Types that the table of formats does not have still have a size to check. */
-static const struct {
-    const char *name;
-    enum format format;
-    unsigned bits;
-} dtypes[] = {
-    { "F64", FORMAT_F64, 64 },        { "F32", FORMAT_F32, 32 },
-    { "F16", FORMAT_F16, 16 },        { "BF16", FORMAT_BF16, 16 },
-    { "F8_E4M3", FORMAT_F8_E4M3, 8 }, { "F8_E5M2", FORMAT_F8_E5M2, 8 },
-    { "F8_E8M0", FORMAT_F8_E8M0, 8 }, { "BOOL", FORMAT_BOOL, 8 },
-    { "I8", FORMAT_I8, 8 },           { "U8", FORMAT_U8, 8 },
-    { "I16", FORMAT_I16, 16 },        { "U16", FORMAT_U16, 16 },
-    { "I32", FORMAT_I32, 32 },        { "U32", FORMAT_U32, 32 },
-    { "I64", FORMAT_I64, 64 },        { "U64", FORMAT_U64, 64 },
-    { "C64", FORMAT_COUNT, 64 },      { "F8_E4M3FNUZ", FORMAT_COUNT, 8 },
-    { "F4", FORMAT_COUNT, 4 },        { "F8_E5M2FNUZ", FORMAT_COUNT, 8 },
-    { "F6_E2M3", FORMAT_COUNT, 6 },   { "F6_E3M2", FORMAT_COUNT, 6 },
-};
-
-/* 0 bits: a type that nobody here knows. */
-static enum format find_dtype(unsigned *bits, const char *name)
-{
-    *bits = 0;
-    for (size_t i = 0; i < COUNT_OF(dtypes); i++) {
-        if (strcmp(dtypes[i].name, name) != 0) continue;
-        *bits = dtypes[i].bits;
-        return dtypes[i].format;
-    }
-    return FORMAT_COUNT;
-}
 
 /* ------------------------------------------------------------- one tensor */
 
@@ -53,21 +18,6 @@ struct extent {
     uint64_t begin, end;
     const char *name;
 };
-
-/* The whole numbers of JSON array `value`, from 0 to 2^53, into out[limit]. */
-static bool read_numbers(uint64_t *out, uint32_t *count, uint32_t limit, const json_t *value)
-{
-    if (!json_is_array(value) || json_array_size(value) > limit) return false;
-    *count = (uint32_t)json_array_size(value);
-    for (uint32_t i = 0; i < *count; i++) {
-        const json_t *item = json_array_get(value, i);
-        if (!json_is_integer(item)) return false;
-        json_int_t number = json_integer_value(item);
-        if (number < 0 || number > WHOLE_NUMBER_MAX) return false;
-        out[i] = (uint64_t)number;
-    }
-    return true;
-}
 
 static mf_status read_fields(struct tensor *tensor, struct extent *extent, unsigned *bits,
                              const json_t *entry, const char *path, mf_error *why)
@@ -80,16 +30,17 @@ static mf_status read_fields(struct tensor *tensor, struct extent *extent, unsig
     if (!dtype)
         return fail(why, MF_ERR_FORMAT, TENSOR_NAMED ": dtype is %s, a string was expected", path,
                     name, json_kind(json_object_get(entry, "dtype")));
-    tensor->format = find_dtype(bits, dtype);
+    tensor->format = dtype_find(bits, dtype);
 
-    if (!read_numbers(tensor->shape, &tensor->rank, TENSOR_RANK_MAX,
-                      json_object_get(entry, "shape")))
+    if (!json_whole_numbers(tensor->shape, &tensor->rank, TENSOR_RANK_MAX,
+                            json_object_get(entry, "shape")))
         return fail(why, MF_ERR_FORMAT,
                     TENSOR_NAMED ": shape is not an array of at most %d whole numbers", path, name,
                     TENSOR_RANK_MAX);
     uint64_t offsets[2];
     uint32_t count;
-    if (!read_numbers(offsets, &count, 2, json_object_get(entry, "data_offsets")) || count != 2)
+    if (!json_whole_numbers(offsets, &count, 2, json_object_get(entry, "data_offsets")) ||
+        count != 2)
         return fail(why, MF_ERR_FORMAT, TENSOR_NAMED ": data_offsets are not two whole numbers",
                     path, name);
     extent->begin = offsets[0];
@@ -104,15 +55,7 @@ static mf_status read_fields(struct tensor *tensor, struct extent *extent, unsig
 static mf_status check_size(const struct tensor *tensor, const struct extent *extent, unsigned bits,
                             const char *path, mf_error *why)
 {
-    if (bits == 0) return MF_OK;
-    uint64_t total = bits;
-    bool fits = true;
-    /* A zero anywhere makes the product zero, whatever the others are. */
-    for (uint32_t i = 0; i < tensor->rank; i++)
-        if (tensor->shape[i] == 0) total = 0;
-    for (uint32_t i = 0; i < tensor->rank && total; i++)
-        fits = fits && checked_multiply(&total, total, tensor->shape[i]);
-    if (fits && total % 8 == 0 && total / 8 == extent->end - extent->begin) return MF_OK;
+    if (dtype_size_matches(tensor, bits, extent->end - extent->begin)) return MF_OK;
     char shape[200];
     return fail(why, MF_ERR_FORMAT, TENSOR_NAMED " of shape %s and %u bits has %llu bytes", path,
                 extent->name, tensor_shape_text(tensor, shape, sizeof shape), bits,

@@ -24,8 +24,9 @@ void tensor_directory_free(struct tensor_directory *directory)
     tensor_directory_init(directory, allocator);
 }
 
-mf_status tensor_directory_add_file(struct tensor_directory *directory, uint32_t *index,
-                                    const mf_files *files, const char *path, mf_error *why)
+/* A place for one more file, and a copy of its path. */
+static mf_status reserve_file(struct file **out, struct tensor_directory *directory,
+                              const char **path, mf_error *why)
 {
     if (directory->file_count == directory->file_capacity) {
         void *array = directory->files;
@@ -34,10 +35,30 @@ mf_status tensor_directory_add_file(struct tensor_directory *directory, uint32_t
             return fail_memory(why, 2 * directory->file_capacity * sizeof *directory->files);
         directory->files = array;
     }
-    const char *kept = arena_text(&directory->arena, path, strlen(path));
-    if (!kept) return fail_memory(why, strlen(path) + 1);
-    mf_status status = file_open(&directory->files[directory->file_count], files, kept, why);
+    const char *kept = arena_text(&directory->arena, *path, strlen(*path));
+    if (!kept) return fail_memory(why, strlen(*path) + 1);
+    *path = kept;
+    *out = &directory->files[directory->file_count];
+    return MF_OK;
+}
+
+mf_status tensor_directory_add_file(struct tensor_directory *directory, uint32_t *index,
+                                    const mf_files *files, const char *path, mf_error *why)
+{
+    struct file *file = NULL;
+    mf_status status = reserve_file(&file, directory, &path, why);
+    if (status == MF_OK) status = file_open(file, files, path, why);
+    if (status == MF_OK) *index = (uint32_t)directory->file_count++;
+    return status;
+}
+
+mf_status tensor_directory_add_absent(struct tensor_directory *directory, uint32_t *index,
+                                      const char *path, mf_error *why)
+{
+    struct file *file = NULL;
+    mf_status status = reserve_file(&file, directory, &path, why);
     if (status != MF_OK) return status;
+    *file = (struct file){ .path = path };
     *index = (uint32_t)directory->file_count++;
     return MF_OK;
 }

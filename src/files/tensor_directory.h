@@ -43,6 +43,10 @@ void tensor_directory_free(struct tensor_directory *directory);
 mf_status tensor_directory_add_file(struct tensor_directory *directory, uint32_t *index,
                                     const mf_files *files, const char *path, mf_error *why);
 
+/* Appends a file that is not there.  Tensors may lie in it; reading one is an error. */
+mf_status tensor_directory_add_absent(struct tensor_directory *directory, uint32_t *index,
+                                      const char *path, mf_error *why);
+
 /* A zeroed tensor appended to the list, valid until the next one; NULL: no memory. */
 struct tensor *tensor_directory_add(struct tensor_directory *directory);
 
