@@ -35,6 +35,11 @@ struct command {
 
 /* In the order of the help. */
 #define COMMAND_LIST(X)                                                                            \
+    X(inspect)                                                                                     \
+    X(bench)                                                                                       \
+    X(generate)                                                                                    \
+    X(logits)                                                                                      \
+    X(perplexity)                                                                                  \
     X(tokenize)                                                                                    \
     X(detokenize)
 

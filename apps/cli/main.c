@@ -75,7 +75,7 @@ int usage_error(const struct command *command, const char *format, ...)
 
 static void print_version(void)
 {
-    printf("moeflux %s\n", MOEFLUX_VERSION);
+    printf("moeflux %s\n", mf_version());
 }
 
 static void print_command_list(bool colour)
@@ -94,7 +94,7 @@ static void print_welcome(void)
     const char *bold = terminal_style(terminal.colour_out, STYLE_BOLD);
     const char *plain = terminal_style(terminal.colour_out, STYLE_PLAIN);
     printf("%smoeflux %s%s: runs mixture-of-experts models that are bigger than memory.\n\n", bold,
-           MOEFLUX_VERSION, plain);
+           mf_version(), plain);
     printf("A small model came with it, so you can start right now:\n\n"
            "  %smoeflux run \"What is the capital of Japan?\"%s\n"
            "  %smoeflux run --raw \"Once upon a time there was a little\"%s\n"

@@ -35,16 +35,16 @@ static mf_status find_embedded(char *out, mf_error *why)
     };
     char program[PATH_CAPACITY];
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    char *slash;
+    char place[PATH_CAPACITY], *slash;
 
     if (length < 0) return fail_errno(why, MF_ERR_IO, errno, "cannot find this program's own path");
     program[length] = '\0';
     slash = strrchr(program, '/');
     if (slash) *slash = '\0';
     for (size_t i = 0; i < COUNT_OF(places); i++) {
-        mf_status status = path_join(out, PATH_CAPACITY, program, places[i], why);
+        mf_status status = path_join(place, sizeof place, program, places[i], why);
         if (status != MF_OK) return status;
-        if (is_directory(out)) return MF_OK;
+        if (is_directory(place) && realpath(place, out)) return MF_OK;
     }
     return fail(why, MF_ERR_IO,
                 "the embedded model is not beside this program (%.200s); name a model with -m",

@@ -1,0 +1,142 @@
+/* `moeflux generate`: continue a list of ids; nothing is added to them. */
+#include "command.h"
+#include "generation.h"
+#include "sampling.h"
+#include "statistics.h"
+#include "token_text.h"
+
+#include "base/status.h"
+
+struct generate_settings {
+    struct common_settings common;
+    const char *tokens;
+    const char *prompt;
+    struct maybe_count count;
+    bool ids;
+    bool ignore_end;
+    struct sampling_settings sampling;
+};
+
+static const struct option options[] = {
+    { 0, "tokens", OPTION_TEXT, offsetof(struct generate_settings, tokens), "IDS",
+      .help = "token ids to continue, comma separated" },
+    { 'p', "prompt", OPTION_TEXT, offsetof(struct generate_settings, prompt), "TEXT",
+      .help = "or a text to continue" },
+    { 'n', "count", OPTION_COUNT, offsetof(struct generate_settings, count), "N",
+      .help = "at most N tokens; default 128", .low = 0, .high = 1 << 24 },
+    { 0, "ids", OPTION_FLAG, offsetof(struct generate_settings, ids), NULL,
+      .help = "print ids, comma separated, instead of text" },
+    { 0, "ignore-eos", OPTION_FLAG, offsetof(struct generate_settings, ignore_end), NULL,
+      .help = "go on after an end token" },
+};
+
+static const struct option_group groups[] = {
+    { "options", options, COUNT_OF(options), 0 },
+    { "sampling (greedy when nothing is given)", sampling_options, SAMPLING_OPTION_COUNT,
+      offsetof(struct generate_settings, sampling) },
+};
+
+struct printer {
+    const mf_model *model;
+    bool ids;
+    size_t count;
+};
+
+static bool print_token(void *user, int32_t token)
+{
+    struct printer *printer = user;
+
+    if (printer->ids) {
+        printf(printer->count++ ? ",%d" : "%d", token);
+    } else {
+        size_t length = 0;
+        const char *bytes = mf_model_token_bytes(printer->model, token, &length);
+        if (bytes) output_write(bytes, length);
+    }
+    return !output_is_lost();
+}
+
+static mf_status read_prompt(struct token_list *out, const struct opened *opened,
+                             const struct generate_settings *settings, mf_error *why)
+{
+    mf_status status = MF_OK;
+
+    if (settings->prompt) {
+        status = opened_tokenize(out, opened, settings->prompt, strlen(settings->prompt), why);
+        if (status == MF_OK && out->count == 0) {
+            status = fail(why, MF_ERR_ARGUMENT, "the prompt is empty");
+        }
+        return status;
+    }
+    return tokens_check(out, mf_model_vocab_size(opened->model), why);
+}
+
+static mf_status generate(const struct opened *opened, struct token_list *prompt,
+                          const struct generate_settings *settings, mf_error *why)
+{
+    mf_sampler_options sampling = { .seed = settings->common.seed.value };
+    struct printer printer = { opened->model, settings->ids, 0 };
+    struct generation generation = {
+        .session = opened->session,
+        .model = opened->model,
+        .count_limit = settings->count.given ? settings->count.value : 128,
+        .ignore_end = settings->ignore_end,
+        .each = print_token,
+        .user = &printer,
+    };
+    struct terminal terminal;
+    mf_status status = read_prompt(prompt, opened, settings, why);
+
+    if (status != MF_OK) return status;
+    terminal_probe(&terminal);
+    sampling_apply(&sampling, &settings->sampling);
+    status = prompt_feed(opened->session, prompt->ids, prompt->count, &terminal, why);
+    if (status == MF_OK) {
+        status = mf_sampler_open(&generation.sampler, opened->model, &sampling, why);
+    }
+    if (status == MF_OK) status = generation_run(&generation, why);
+    mf_sampler_close(generation.sampler);
+    if (status == MF_OK) putchar('\n');
+    if (status == MF_OK && generation.end == END_OF_CONTEXT) {
+        note("the context is full after %zu tokens (-c sets its size)", generation.count);
+    }
+    return status;
+}
+
+static int run(const void *settings_, const struct arguments *arguments)
+{
+    const struct generate_settings *settings = settings_;
+    struct token_list prompt = { 0 };
+    struct opened opened = { 0 };
+    mf_error why = { .text = "" };
+    int code = EXIT_DONE;
+
+    (void)arguments;
+    if (!settings->tokens == !settings->prompt) {
+        return usage_error(&command_generate, "give the prompt either with --tokens or with -p");
+    }
+    if (settings->tokens && tokens_parse(&prompt, settings->tokens, &why) != MF_OK) {
+        code = usage_error(&command_generate, "--tokens: %s", why.text);
+    } else if (opened_open(&opened, &settings->common, &why) != MF_OK ||
+               generate(&opened, &prompt, settings, &why) != MF_OK) {
+        code = report(&why);
+    }
+    if (opened.session && settings->common.stats) statistics_print(&opened);
+    opened_close(&opened);
+    token_list_free(&prompt);
+    return code;
+}
+
+const struct command command_generate = {
+    .name = "generate",
+    .summary = "continue a list of token ids",
+    .groups = groups,
+    .group_count = COUNT_OF(groups),
+    .notes =
+        "Prints the generated text, or with --ids the generated ids, and a newline. An end token\n"
+        "ends it and is not printed; with --ignore-eos it is a token like others.",
+    .examples = "  moeflux generate --tokens 4500,692,258,547 -n 24 --temp 0 --ids\n"
+                "  moeflux generate -p 'The old king' -n 40 --temp 0.8 --seed 7\n",
+    .settings_bytes = sizeof(struct generate_settings),
+    .run = run,
+};

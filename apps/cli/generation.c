@@ -1,0 +1,107 @@
+#include "generation.h"
+
+#include "base/status.h"
+
+#include <signal.h>
+
+/* --------------------------------------------------------------- interrupt */
+
+static volatile sig_atomic_t interrupted;
+static struct sigaction old_action;
+
+static void on_interrupt(int signal_number)
+{
+    if (interrupted) {
+        signal(signal_number, SIG_DFL);
+        raise(signal_number);
+    }
+    interrupted = 1;
+}
+
+void interrupt_begin(void)
+{
+    struct sigaction action = { .sa_handler = on_interrupt, .sa_flags = SA_RESTART };
+
+    interrupted = 0;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, &old_action);
+}
+
+bool interrupt_seen(void)
+{
+    bool seen = interrupted;
+
+    interrupted = 0;
+    return seen;
+}
+
+void interrupt_end(void)
+{
+    sigaction(SIGINT, &old_action, NULL);
+}
+
+/* -------------------------------------------------------------- generation */
+
+mf_status prompt_feed(mf_session *session, const int32_t *ids, size_t count,
+                      const struct terminal *terminal, mf_error *why)
+{
+    enum { SLICE = 256 };
+    uint32_t room = mf_session_context_length(session) - mf_session_position(session);
+    struct progress progress;
+    mf_status status = MF_OK;
+
+    if (count > room) {
+        return fail(why, MF_ERR_CONTEXT_FULL,
+                    "the prompt has %zu tokens, and the context has room for %u (-c sets its size)",
+                    count, room);
+    }
+    progress_begin(&progress, terminal, "reading", "tokens", count);
+    for (size_t done = 0; done < count && status == MF_OK;) {
+        size_t left = count - done;
+        /* Not one token alone at the end: that would be computed as a generated one. */
+        size_t slice = left <= SLICE + 1 ? left : SLICE;
+        status = mf_session_feed(session, ids + done, slice, why);
+        done += slice;
+        progress_update(&progress, done);
+        if (status == MF_OK && done < count && interrupt_seen()) {
+            status =
+                fail(why, MF_ERR_CANCELLED, "stopped after %zu of %zu prompt tokens", done, count);
+        }
+    }
+    progress_end(&progress);
+    return status;
+}
+
+mf_status generation_run(struct generation *generation, mf_error *why)
+{
+    mf_session *session = generation->session;
+    uint32_t limit = mf_session_context_length(session);
+
+    generation->count = 0;
+    generation->end = END_OF_COUNT;
+    while (generation->count < generation->count_limit) {
+        int32_t token = mf_sampler_pick(generation->sampler, mf_session_logits(session));
+        if (token < 0) return fail(why, MF_ERR_ARGUMENT, "the model's logits allow no token");
+        if (!generation->ignore_end && mf_model_is_end(generation->model, token)) {
+            generation->end = END_OF_TEXT;
+            return MF_OK;
+        }
+        generation->count++;
+        if (!generation->each(generation->user, token)) {
+            generation->end = END_BY_CALLER;
+            return MF_OK;
+        }
+        if (interrupt_seen()) {
+            generation->end = END_BY_INTERRUPT;
+            return MF_OK;
+        }
+        if (generation->count == generation->count_limit) return MF_OK;
+        if (mf_session_position(session) == limit) {
+            generation->end = END_OF_CONTEXT;
+            return MF_OK;
+        }
+        mf_status status = mf_session_feed(session, &token, 1, why);
+        if (status != MF_OK) return status;
+    }
+    return MF_OK;
+}

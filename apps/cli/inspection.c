@@ -1,0 +1,202 @@
+#include "inspection.h"
+
+#include "model_path.h"
+
+#include "base/status.h"
+#include "files/gguf_file.h"
+#include "files/safetensors.h"
+#include "model/families.h"
+#include "state/sequence.h"
+
+enum { CONFIG_LIMIT = 64 << 20 };
+
+/* ----------------------------------------------------------------- opening */
+
+static mf_status open_directory(struct inspection *i, mf_error *why)
+{
+    char path[PATH_CAPACITY];
+    mf_error problem = { .text = "" };
+    mf_status status = path_join(path, sizeof path, i->path, "config.json", why);
+
+    i->layout = "safetensors";
+    if (status == MF_OK) {
+        status = json_read_file_new(&i->config_json, &files_posix, path, CONFIG_LIMIT, why);
+    }
+    if (status == MF_OK) status = safetensors_open(&i->directory, &files_posix, i->path, why);
+    if (status != MF_OK) return status;
+    i->family = json_string_value(json_object_get(i->config_json, "model_type"));
+    i->supported = config_parse(&i->config, i->config_json, &i->arena, path, &problem) == MF_OK;
+    if (i->supported) i->family = i->config.family->name;
+    snprintf(i->problem, sizeof i->problem, "%s", problem.text);
+    return MF_OK;
+}
+
+static mf_status open_gguf(struct inspection *i, mf_error *why)
+{
+    mf_status status =
+        checkpoint_gguf_open(&i->directory, &i->metadata, &files_posix, i->path, why);
+
+    i->layout = "GGUF";
+    if (status == MF_OK) {
+        status = metadata_maybe_text(&i->family, &i->metadata, "general.architecture", why);
+    }
+    snprintf(i->problem, sizeof i->problem, "its configuration is not read yet");
+    return status;
+}
+
+/* --------------------------------------------------------------- counting */
+
+static bool ends_with(const char *text, size_t length, const char *end)
+{
+    size_t end_length = strlen(end);
+
+    return length >= end_length && memcmp(text + length - end_length, end, end_length) == 0;
+}
+
+/* For NAME.scales or NAME.biases the tensor NAME.weight, which they belong to; or NULL. */
+static const struct tensor *owner(const struct inspection *i, const struct tensor *tensor)
+{
+    size_t length = strlen(tensor->name);
+    char name[512];
+
+    if (!ends_with(tensor->name, length, ".scales") &&
+        !ends_with(tensor->name, length, ".biases")) {
+        return NULL;
+    }
+    if (length >= sizeof name) return NULL;
+    snprintf(name, sizeof name, "%.*s.weight", (int)(length - strlen(".scales")), tensor->name);
+    return tensor_find(&i->directory, name);
+}
+
+/* Bits of an MLX matrix, from the list in config.json; 0: it is not one. */
+static unsigned affine_bits(const struct inspection *i, const struct tensor *tensor)
+{
+    const json_t *list = json_object_get(i->config_json, "quantization");
+    size_t length = strlen(tensor->name);
+    const json_t *own;
+    char module[512];
+
+    if (tensor->format != FORMAT_U32 || !ends_with(tensor->name, length, ".weight")) return 0;
+    if (length >= sizeof module) return 0;
+    snprintf(module, sizeof module, "%.*s", (int)(length - strlen(".weight")), tensor->name);
+    own = json_object_get(list, module);
+    json_int_t bits = json_integer_value(json_object_get(json_is_object(own) ? own : list, "bits"));
+    return bits > 0 && bits <= 8 ? (unsigned)bits : 0;
+}
+
+static enum format number_format(const struct inspection *i, const struct tensor *tensor)
+{
+    unsigned bits = affine_bits(i, tensor);
+    enum format affine = bits ? format_affine(bits) : FORMAT_COUNT;
+
+    return affine != FORMAT_COUNT ? affine : tensor->format;
+}
+
+static uint64_t number_count(const struct inspection *i, const struct tensor *tensor)
+{
+    unsigned bits = affine_bits(i, tensor);
+    uint64_t count = 1;
+
+    for (uint32_t d = 0; d < tensor->rank; d++) {
+        if (!checked_multiply(&count, count, tensor->shape[d])) return 0;
+    }
+    return bits ? count / bits * 32 : count; /* 32 / bits numbers in a word, also for 3, 5, 6 */
+}
+
+static bool is_expert(const struct tensor *tensor)
+{
+    return strstr(tensor->name, ".experts.") || strstr(tensor->name, ".switch_mlp.") ||
+           strstr(tensor->name, "_exps.");
+}
+
+/* Scales of other kinds (FP8) are not parameters of the model either. */
+static bool is_scale(const struct tensor *tensor)
+{
+    return ends_with(tensor->name, strlen(tensor->name), "_scale_inv");
+}
+
+static void count_tensors(struct inspection *i)
+{
+    for (size_t t = 0; t < i->directory.count; t++) {
+        const struct tensor *tensor = &i->directory.tensors[t];
+        const struct tensor *whole = owner(i, tensor);
+        struct format_share *share = &i->formats[number_format(i, whole ? whole : tensor)];
+        share->bytes += tensor->bytes;
+        i->bytes += tensor->bytes;
+        if (is_expert(tensor)) i->expert_bytes += tensor->bytes;
+        if (whole) continue;
+        share->tensors++;
+        if (is_scale(tensor)) continue;
+        i->parameters += number_count(i, tensor);
+        if (is_expert(tensor)) i->expert_parameters += number_count(i, tensor);
+    }
+}
+
+mf_status inspection_open(struct inspection *out, const char *model, mf_error *why)
+{
+    const char *slash;
+    size_t length;
+    mf_status status;
+
+    *out = (struct inspection){ .family = NULL };
+    arena_init(&out->arena, &allocator_heap);
+    tensor_directory_init(&out->directory, &allocator_heap);
+    metadata_init(&out->metadata, &allocator_heap);
+    status = model_path_resolve(out->path, model, why);
+    if (status == MF_OK) {
+        length = strlen(out->path);
+        while (length > 1 && out->path[length - 1] == '/') out->path[--length] = '\0';
+        slash = strrchr(out->path, '/');
+        out->name = slash && slash[1] ? slash + 1 : out->path;
+        status =
+            ends_with(out->path, length, ".gguf") ? open_gguf(out, why) : open_directory(out, why);
+    }
+    if (status != MF_OK) {
+        inspection_close(out);
+        return status;
+    }
+    count_tensors(out);
+    return MF_OK;
+}
+
+void inspection_close(struct inspection *inspection)
+{
+    json_decref(inspection->config_json);
+    metadata_free(&inspection->metadata);
+    tensor_directory_free(&inspection->directory);
+    arena_free(&inspection->arena);
+}
+
+/* ---------------------------------------------------------------- placement */
+
+uint64_t inspection_active_parameters(const struct inspection *inspection)
+{
+    const struct model_config *config = &inspection->config;
+    uint64_t always = inspection->parameters - inspection->expert_parameters;
+
+    if (!inspection->supported || config->experts == 0) return inspection->parameters;
+    return always + inspection->expert_parameters / config->experts * config->experts_per_token;
+}
+
+void inspection_place(struct placement *out, const struct inspection *inspection,
+                      uint64_t memory_bytes, uint64_t context)
+{
+    const struct model_config *config = &inspection->config;
+    uint64_t fixed, needed, per_expert;
+
+    *out = (struct placement){
+        .memory_bytes = memory_bytes,
+        .resident_bytes = inspection->bytes - inspection->expert_bytes,
+        .state_bytes = context * sequence_bytes_per_token(config) + sequence_fixed_bytes(config),
+        .expert_count = (uint64_t)config->layer_count * config->experts,
+    };
+    if (out->expert_count == 0) return;
+    per_expert = inspection->expert_bytes / out->expert_count;
+    fixed = out->resident_bytes + out->state_bytes;
+    needed = fixed + per_expert * config->experts_per_token;
+    out->fits = memory_bytes >= needed;
+    if (!out->fits || per_expert == 0) return;
+    out->expert_slots = (memory_bytes - fixed) / per_expert;
+    if (out->expert_slots > out->expert_count) out->expert_slots = out->expert_count;
+    out->slot_bytes = out->expert_slots * per_expert;
+}

@@ -1,0 +1,55 @@
+/* inspection.h: what a checkpoint is, found from its headers alone: no weight is read.
+ *
+ * Tensors are counted by the format of their numbers: an MLX matrix is "affine 4-bit",
+ * its scales and biases included, not a tensor of U32 and two of BF16.  An expert tensor
+ * is known by its name, as every family here names them. */
+#ifndef CLI_INSPECTION_H
+#define CLI_INSPECTION_H
+
+#include "base/json.h"
+#include "files/metadata.h"
+#include "files/tensor_directory.h"
+#include "model/config.h"
+
+struct format_share {
+    uint64_t tensors, bytes;
+};
+
+struct inspection {
+    char path[PATH_CAPACITY];
+    const char *name;   /* last part of the path */
+    const char *layout; /* "safetensors", "GGUF" */
+    struct tensor_directory directory;
+    struct metadata metadata; /* of a GGUF */
+    struct arena arena;
+    json_t *config_json; /* of a directory, or NULL */
+    const char *family;  /* as the checkpoint calls it */
+    bool supported;      /* `config` is filled */
+    char problem[512];   /* why not */
+    struct model_config config;
+    struct format_share formats[FORMAT_COUNT + 1]; /* the last: formats we do not know */
+    uint64_t bytes, expert_bytes;
+    uint64_t parameters, expert_parameters;
+};
+
+/* `model` as typed after -m or as the argument; NULL: the embedded one. */
+mf_status inspection_open(struct inspection *out, const char *model, mf_error *why);
+void inspection_close(struct inspection *inspection);
+
+/* Parameters that take part in one token. */
+uint64_t inspection_active_parameters(const struct inspection *inspection);
+
+/* What would be where, if weights and caches may take `memory_bytes`. */
+struct placement {
+    uint64_t memory_bytes;
+    uint64_t resident_bytes; /* everything but experts */
+    uint64_t state_bytes;    /* of one sequence of `context` positions */
+    uint64_t expert_count, expert_slots;
+    uint64_t slot_bytes; /* of all slots */
+    bool fits;           /* resident part, state and the experts of one token */
+};
+
+void inspection_place(struct placement *out, const struct inspection *inspection,
+                      uint64_t memory_bytes, uint64_t context);
+
+#endif

@@ -1,0 +1,74 @@
+#include "opened.h"
+
+#include "model_path.h"
+
+#include "base/status.h"
+
+#include <stdlib.h>
+
+static void pass_note(void *user, mf_log_level level, const char *text)
+{
+    (void)user;
+    if (level == MF_LOG_WARNING) note("%s", text);
+}
+
+static mf_status open_parts(struct opened *out, const struct common_settings *settings,
+                            mf_error *why)
+{
+    mf_engine_options engine = {
+        .thread_count = (uint32_t)settings->threads.value,
+        .backend = settings->backend,
+        .log = pass_note,
+    };
+    mf_model_options model = { .memory_bytes = settings->memory_bytes.value };
+    mf_session_options session = { .context_length = (uint32_t)settings->context.value };
+    mf_status status = model_path_resolve(out->path, settings->model, why);
+
+    if (status == MF_OK) status = mf_engine_open(&out->engine, &engine, why);
+    if (status == MF_OK) status = mf_model_open(&out->model, out->engine, out->path, &model, why);
+    if (status == MF_OK) status = mf_session_open(&out->session, out->model, &session, why);
+    return status;
+}
+
+mf_status opened_open(struct opened *out, const struct common_settings *settings, mf_error *why)
+{
+    mf_status status;
+
+    *out = (struct opened){ .path = malloc(PATH_CAPACITY) };
+    if (!out->path) return fail_memory(why, PATH_CAPACITY);
+    status = open_parts(out, settings, why);
+    if (status != MF_OK) opened_close(out);
+    return status;
+}
+
+void opened_close(struct opened *opened)
+{
+    mf_session_close(opened->session);
+    mf_model_close(opened->model);
+    mf_engine_close(opened->engine);
+    free(opened->path);
+    *opened = (struct opened){ 0 };
+}
+
+mf_status opened_tokenize(struct token_list *out, const struct opened *opened, const char *text,
+                          size_t length, mf_error *why)
+{
+    size_t count = length / 2 + 64; /* most texts have fewer; otherwise the call says how many */
+    mf_status status;
+
+    *out = (struct token_list){ 0 };
+    do {
+        int32_t *larger = realloc(out->ids, count * sizeof *out->ids);
+        if (!larger) {
+            status = fail_memory(why, count * sizeof *out->ids);
+            break;
+        }
+        out->ids = larger;
+        out->capacity = count;
+        status = mf_model_tokenize(opened->model, out->ids, out->capacity, &count, text, length,
+                                   MF_SPECIAL_PARSE, why);
+    } while (status == MF_ERR_BUFFER_SIZE && count > out->capacity);
+    out->count = count;
+    if (status != MF_OK) token_list_free(out);
+    return status;
+}

@@ -1,0 +1,23 @@
+/* opened.h: engine, model and session of a command, opened and closed together. */
+#ifndef CLI_OPENED_H
+#define CLI_OPENED_H
+
+#include "command.h"
+#include "model/tokenizer.h"
+
+struct opened {
+    char *path; /* of the checkpoint, resolved */
+    mf_engine *engine;
+    mf_model *model;
+    mf_session *session;
+};
+
+/* As the common settings say.  After a failure nothing stays open. */
+mf_status opened_open(struct opened *out, const struct common_settings *settings, mf_error *why);
+void opened_close(struct opened *opened);
+
+/* The ids of a text, every added token recognised. */
+mf_status opened_tokenize(struct token_list *out, const struct opened *opened, const char *text,
+                          size_t length, mf_error *why);
+
+#endif

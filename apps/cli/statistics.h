@@ -1,0 +1,17 @@
+/* statistics.h: what a run was like, in a line or in a table, on stderr. */
+#ifndef CLI_STATISTICS_H
+#define CLI_STATISTICS_H
+
+#include "opened.h"
+#include "terminal.h"
+
+/* "8 prompt tokens at 410/s, 64 tokens at 395/s, experts 100.0% from memory" */
+void statistics_print_line(const mf_stats *stats, const struct terminal *terminal);
+
+/* For --stats: speed, times by stage, experts, and which of them each layer used. */
+void statistics_print(const struct opened *opened);
+
+/* 0 where nothing was counted. */
+double rate_per_second(uint64_t count, double seconds);
+
+#endif

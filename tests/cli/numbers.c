@@ -1,0 +1,248 @@
+/* generate, logits, perplexity and bench: the shape of their output, and what they refuse. */
+#include "program.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+#define STORY "4500,692,258,547,471,311,258,498"
+
+static void generate_prints_ids_or_text(void **state)
+{
+    struct run ids = PROGRAM(NULL, "generate", "--tokens", STORY, "-n", "4", "--ids");
+    struct run text = PROGRAM(NULL, "generate", "--tokens", STORY, "-n", "4");
+    struct run words = PROGRAM(NULL, "generate", "-p", "Once upon a time there was a little", "-n",
+                               "4", "--temp=0");
+    struct run none = PROGRAM(NULL, "generate", "--tokens", STORY, "-n", "0", "--ids");
+
+    (void)state;
+    assert_string_equal(ids.out, "644,477,311,1083\n");
+    assert_string_equal(text.out, " boy who was called\n");
+    assert_string_equal(words.out, text.out);
+    assert_string_equal(none.out, "\n");
+    assert_string_equal(ids.err, "");
+    run_free(&ids);
+    run_free(&text);
+    run_free(&words);
+    run_free(&none);
+}
+
+static void a_seed_gives_the_same_text(void **state)
+{
+    struct run first = PROGRAM(NULL, "generate", "--tokens", STORY, "-n", "32", "--temp", "1.2",
+                               "--seed", "7", "--ids");
+    struct run again = PROGRAM(NULL, "generate", "--tokens", STORY, "-n", "32", "--temp", "1.2",
+                               "--seed", "7", "--ids", "-t", "1");
+    struct run other = PROGRAM(NULL, "generate", "--tokens", STORY, "-n", "32", "--temp", "1.2",
+                               "--seed", "8", "--ids");
+
+    (void)state;
+    assert_int_equal(first.code, 0);
+    assert_string_equal(first.out, again.out); /* whatever the number of threads */
+    assert_string_not_equal(first.out, other.out);
+    run_free(&first);
+    run_free(&again);
+    run_free(&other);
+}
+
+static void an_end_token_ends_it_unless_ignored(void **state)
+{
+    /* <|im_start|>user … "What is the capital of Japan?" … ends after a short answer. */
+    const char *line =
+        "ids=$(printf '<|im_start|>user\\nWhat is the capital of Japan?<|im_end|>\\n"
+        "<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n' | $MOEFLUX tokenize);"
+        "$MOEFLUX generate --tokens $ids -n 40 --ids | tr , '\\n' | grep -cw 8183;"
+        "$MOEFLUX generate --tokens $ids -n 40 --ids --ignore-eos | tr , '\\n' | wc -l";
+    struct run run = shell_run(line);
+
+    (void)state;
+    assert_string_equal(run.out, "0\n40\n");
+    run_free(&run);
+}
+
+static void wrong_prompts_are_refused(void **state)
+{
+    struct run run = PROGRAM(NULL, "generate");
+
+    (void)state;
+    assert_refused(&run, 2, "either with --tokens or with -p");
+    run = PROGRAM(NULL, "generate", "--tokens", "1", "-p", "x");
+    assert_refused(&run, 2, "either with --tokens or with -p");
+    run = PROGRAM(NULL, "generate", "--tokens", "");
+    assert_refused(&run, 2, "the list of token ids is empty");
+    run = PROGRAM(NULL, "generate", "-p", "");
+    assert_refused(&run, 1, "the prompt is empty");
+    run = PROGRAM(NULL, "generate", "--tokens", "8192");
+    assert_refused(&run, 1, "the model has no token 8192: its ids end at 8191");
+    run = PROGRAM(NULL, "generate", "--tokens", "1", "-n", "-1");
+    assert_refused(&run, 2, "\"-1\" is not a whole number");
+    run = PROGRAM(NULL, "generate", "--tokens", STORY, "-c", "4");
+    assert_refused(&run, 1, "the prompt has 8 tokens, and the context has room for 4");
+    run = PROGRAM(NULL, "logits");
+    assert_refused(&run, 2, "--tokens is missing");
+    run = PROGRAM(NULL, "logits", "--tokens", "9999999");
+    assert_refused(&run, 1, "the model has no token 9999999");
+    run = PROGRAM(NULL, "logits", "--tokens", STORY, "--all", "-c", "4");
+    assert_refused(&run, 1, "context");
+    run = PROGRAM(NULL, "perplexity");
+    assert_refused(&run, 2, "which text?");
+    run = PROGRAM(NULL, "perplexity", "/nonexistent");
+    assert_refused(&run, 1, "/nonexistent cannot be opened: No such file");
+    run = PROGRAM("", "perplexity", "-");
+    assert_refused(&run, 1, "the text has 0 tokens, at least 2 are needed");
+    run = PROGRAM("a b", "perplexity", "-", "-c", "16");
+    assert_refused(&run, 2, "a window of 512 does not fit in a context of 16");
+}
+
+static void a_full_context_ends_the_text(void **state)
+{
+    struct run run = PROGRAM(NULL, "generate", "--tokens", STORY, "-n", "99", "-c", "10", "--ids");
+
+    (void)state;
+    assert_int_equal(run.code, 0);
+    assert_string_equal(run.out, "644,477,311\n");
+    assert_contains(run.err, "the context is full after 3 tokens");
+    run_free(&run);
+}
+
+static void logits_are_a_line_of_json_per_position(void **state)
+{
+    struct run last = PROGRAM(NULL, "logits", "--tokens", "4500,692,258");
+    struct run all = PROGRAM(NULL, "logits", "--tokens", "4500,692,258", "--all");
+    size_t lines = 0;
+
+    (void)state;
+    assert_memory_equal(last.out, "{\"n_vocab\":8192,\"top\":[[", 24);
+    for (const char *at = all.out; *at; at++) lines += *at == '\n';
+    assert_int_equal(lines, 3);
+    assert_string_equal(all.out + all.out_length - last.out_length, last.out);
+    run_free(&last);
+    run_free(&all);
+}
+
+static void raw_logits_are_written_whole_or_not_at_all(void **state)
+{
+    struct run run = shell_run("set -e; d=$(mktemp -d); trap 'rm -r $d' EXIT; cd $d;"
+                               "$MOEFLUX logits --tokens 4500,692,258 -o last.f32;"
+                               "$MOEFLUX logits --tokens 4500,692,258 --all -o all.f32;"
+                               "$MOEFLUX logits --tokens 4500,692,258 -o - > pipe.f32;"
+                               "wc -c < last.f32; wc -c < all.f32; cmp last.f32 pipe.f32;"
+                               "tail -c 32768 all.f32 | cmp - last.f32;"
+                               "! $MOEFLUX logits --tokens 9999 -o last.f32 2> /dev/null;"
+                               "wc -c < last.f32; ls;"
+                               "! $MOEFLUX logits --tokens 1 -o missing/last.f32 2>&1;"
+                               "! $MOEFLUX logits --tokens 1 -o /dev/full 2>&1;"
+                               "! $MOEFLUX logits --tokens 1 -o - 2>&1 > /dev/full");
+
+    (void)state;
+    assert_int_equal(run.code, 0);
+    assert_string_equal(run.out,
+                        "32768\n98304\n32768\nall.f32\nlast.f32\npipe.f32\n"
+                        "moeflux: missing/last.f32 cannot be written: No such file or directory\n"
+                        "moeflux: /dev/full cannot be written: No space left on device\n"
+                        "moeflux: standard output cannot be written: No space left on device\n");
+    run_free(&run);
+}
+
+static void perplexity_counts_predicted_tokens(void **state)
+{
+    struct run run =
+        PROGRAM("Once upon a time there was a little", "perplexity", "-", "--window", "4");
+    unsigned tokens;
+    double nll, perplexity;
+
+    (void)state;
+    assert_int_equal(run.code, 0);
+    assert_int_equal(
+        sscanf(run.out, "tokens %u\nnll %lf\nperplexity %lf\n", &tokens, &nll, &perplexity), 3);
+    assert_int_equal(tokens, 7);
+    assert_true(fabs(exp(nll) - perplexity) < 1e-3 * perplexity && perplexity > 1);
+    run_free(&run);
+}
+
+static void bench_measures(void **state)
+{
+    struct run run = PROGRAM(NULL, "bench", "-p", "32", "-n", "4", "-r", "2", "--json");
+    struct run table = PROGRAM(NULL, "bench", "-p", "32", "-n", "4", "-r", "1");
+    json_t *out = json_loads(run.out, 0, NULL);
+    const char *kinds[] = { "prefill_tokens_per_second", "decode_tokens_per_second" };
+
+    (void)state;
+    assert_int_equal(run.code, 0);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *speed = json_object_get(out, kinds[i]);
+        double low = json_real_value(json_object_get(speed, "min"));
+        double median = json_real_value(json_object_get(speed, "median"));
+        double high = json_real_value(json_object_get(speed, "max"));
+        assert_true(0 < low && low <= median && median <= high);
+    }
+    assert_true(json_integer_value(json_object_get(out, "expert_hits")) > 0);
+    assert_contains(table.out, "prefill");
+    assert_contains(table.out, "tokens/s");
+    json_decref(out);
+    run_free(&run);
+    run_free(&table);
+}
+
+static void inspect_knows_the_model(void **state)
+{
+    struct run table = PROGRAM(NULL, "inspect");
+    struct run run = PROGRAM(NULL, "inspect", source_path("models/pebble"), "--json", "--memory",
+                             "20M", "-c", "512");
+    json_t *out = json_loads(run.out, 0, NULL);
+    const json_t *parameters = json_object_get(out, "parameters");
+    const json_t *placement = json_object_get(out, "placement");
+    json_int_t resident = json_integer_value(json_object_get(placement, "resident_bytes"));
+
+    (void)state;
+    assert_contains(table.out, "family      qwen3_5_moe\n");
+    assert_contains(table.out, "30.3 million, 25.2 million in experts, 8.3 million per token\n");
+    assert_contains(table.out, "512 of 512\n");
+    assert_string_equal(json_string_value(json_object_get(out, "family")), "qwen3_5_moe");
+    assert_int_equal(json_integer_value(json_object_get(parameters, "experts")),
+                     8 * 64 * 3 * 256 * 64);
+    assert_true(json_is_true(json_object_get(placement, "fits")));
+    assert_true(resident > 0 && resident < 8 << 20);
+    json_decref(out);
+    run_free(&table);
+    run_free(&run);
+    run = PROGRAM(NULL, "inspect", "--memory", "4M");
+    assert_contains(run.out, "this is not enough");
+    run_free(&run);
+    run = PROGRAM(NULL, "inspect", "a", "-m", "b");
+    assert_refused(&run, 2, "the model is named twice");
+    run = PROGRAM(NULL, "inspect", "/nonexistent");
+    assert_refused(&run, 1, "/nonexistent: No such file");
+    run = PROGRAM(NULL, "inspect", source_path("tests"));
+    assert_refused(&run, 1, "config.json");
+}
+
+static void statistics_go_to_stderr(void **state)
+{
+    struct run run = PROGRAM(NULL, "generate", "--tokens", STORY, "-n", "4", "--ids", "--stats");
+
+    (void)state;
+    assert_string_equal(run.out, "644,477,311,1083\n");
+    assert_contains(run.err, "tokens/s");
+    assert_contains(run.err, "% hits");
+    run_free(&run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(generate_prints_ids_or_text),
+        cmocka_unit_test(a_seed_gives_the_same_text),
+        cmocka_unit_test(an_end_token_ends_it_unless_ignored),
+        cmocka_unit_test(wrong_prompts_are_refused),
+        cmocka_unit_test(a_full_context_ends_the_text),
+        cmocka_unit_test(logits_are_a_line_of_json_per_position),
+        cmocka_unit_test(raw_logits_are_written_whole_or_not_at_all),
+        cmocka_unit_test(perplexity_counts_predicted_tokens),
+        cmocka_unit_test(bench_measures),
+        cmocka_unit_test(inspect_knows_the_model),
+        cmocka_unit_test(statistics_go_to_stderr),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
