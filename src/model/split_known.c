@@ -200,7 +200,7 @@ bool character_is_word(uint32_t character)
 static const char *match_contraction(const char *at, const char *end)
 {
     if (end - at < 2 || *at != '\'') return at;
-    char first = at[1] | 0x20, second = end - at > 2 ? at[2] | 0x20 : 0;
+    int first = at[1] | 0x20, second = end - at > 2 ? at[2] | 0x20 : 0;
     switch (first) {
     case 's':
     case 't':

@@ -298,6 +298,8 @@ static mf_status run_patched(struct split_run *run, const char *text, size_t len
         run->context = &patched;
         struct text_span whole = { patched.text.data, patched.text.count };
         status = split_from(run, 0, whole);
+        run->piece = patched.deliver;
+        run->context = patched.context;
     }
     free(patched.text.data);
     free(patched.bytes);

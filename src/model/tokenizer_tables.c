@@ -9,19 +9,13 @@
 #include <stdlib.h>
 
 /* Letters of the scripts that have case, as DeepSeek LLM lists them. */
-#define DEEPSEEK_LETTERS                                                                                                                                                                       \
-    "\\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-"                                                                          \
-    "ᏽᲐ-"                                                                                                                                                                                  \
-    "ᲺᲽ-"                                                                                                                                                                                  \
-    "Ჿᴀ-"                                                                                                                                                                                  \
-    "ᴫ"                                                                                                                                                                                      \
-    "ᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-" \
-    "ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-"                                                                                      \
-    "ﬗＡ-"                                                                                                                                                                                  \
-    "Ｚａ-"                                                                                                                                                                                  \
-    "ｚ𐐀-"                                                                                                                                                                                 \
-    "𐑏𐒰-"                                                                                                                                                                                \
-    "𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+"
+/* clang-format off */
+static const char deepseek_letters[] =
+    "\\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-Ֆ"
+    "Ⴀ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌ"
+    "ῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛ"
+    "Ꜣ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+";
+/* clang-format on */
 #define CJK_AND_HANGUL "[一-龥ࠀ-一가-퟿]+"
 #define NEWLINES       "[\\r\\n]"
 
@@ -52,7 +46,7 @@ static const struct pre_tokenizer {
     { "kimi-k2", { split_kimi }, false, true },
     { "deepseek-v3", { split_number3, split_cjk, split_deepseek_v3 }, false, false },
     { "deepseek-llm",
-      { NEWLINES, DEEPSEEK_LETTERS, "\\s?[!-/:-~！-／：-～‘-‟　-。]+", "\\s+$", CJK_AND_HANGUL,
+      { NEWLINES, deepseek_letters, "\\s?[!-/:-~！-／：-～‘-‟　-。]+", "\\s+$", CJK_AND_HANGUL,
         split_number },
       false,
       false },
