@@ -120,11 +120,11 @@ static void operand_free(struct operand *operand)
 
 static mf_status copy_class(struct byte_buffer *out, struct reader *reader);
 
-/* The members up to "&&" or the closing bracket. */
-static mf_status read_operand(struct operand *operand, struct reader *reader)
+/* The members up to "&&" or the closing bracket.  `first`: of the class; a bracket that closes
+ * nothing yet is a member of it. */
+static mf_status read_operand(struct operand *operand, struct reader *reader, bool first)
 {
     mf_status status = MF_OK;
-    bool first = true; /* a bracket that closes nothing yet is a member */
     while (status == MF_OK && *reader->at) {
         const char *at = reader->at;
         if (*at == ']' && !first) break;
@@ -175,7 +175,7 @@ static mf_status copy_intersection(struct byte_buffer *out, struct reader *reade
         struct operand operand = { 0 };
         reader->at += 2;
         status = append_text(out, "(?=", reader->why);
-        if (status == MF_OK) status = read_operand(&operand, reader);
+        if (status == MF_OK) status = read_operand(&operand, reader, false);
         if (status == MF_OK && operand.members.count + operand.nested.count == 0)
             status = refuse(reader, "&& has nothing on one side");
         if (status == MF_OK) status = write_operand(out, &operand, false, reader->why);
@@ -212,7 +212,7 @@ static mf_status copy_class(struct byte_buffer *out, struct reader *reader)
     reader->at++;
     bool negated = *reader->at == '^';
     reader->at += negated;
-    status = read_operand(&first, reader);
+    status = read_operand(&first, reader, true);
     if (status == MF_OK && first.members.count + first.nested.count == 0)
         status = refuse(reader, "a class is empty");
     if (status == MF_OK) status = copy_intersection(&looks, reader);

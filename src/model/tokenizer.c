@@ -35,7 +35,7 @@ void tokenizer_free(struct tokenizer *tokenizer)
     added_set_free(&tokenizer->added);
     added_set_free(&tokenizer->added_normalised);
     splitter_free(&tokenizer->splitter);
-    free(tokenizer->merges.slots);
+    merge_table_free(&tokenizer->merges);
     free(tokenizer->whole);
     free(tokenizer);
 }

@@ -35,9 +35,17 @@ static size_t pair_hash(uint32_t left, uint32_t right)
     return (size_t)(key >> 32 ^ key >> 15);
 }
 
+/* The bit of a pair in the filter, which has 8 of them for every slot. */
+static size_t filter_bit(const struct merge_table *table, size_t hash)
+{
+    return hash & (8 * table->mask + 7);
+}
+
 static void put(struct merge_table *table, struct merge merge)
 {
-    size_t at = pair_hash(merge.left, merge.right) & table->mask;
+    size_t hash = pair_hash(merge.left, merge.right), at = hash & table->mask;
+    size_t bit = filter_bit(table, hash);
+    table->filter[bit / 8] |= (uint8_t)(1u << bit % 8);
     for (;; at = (at + 1) & table->mask) {
         struct merge *slot = &table->slots[at];
         bool same = slot->left == merge.left && slot->right == merge.right;
@@ -48,6 +56,12 @@ static void put(struct merge_table *table, struct merge merge)
     }
 }
 
+void merge_table_free(struct merge_table *table)
+{
+    free(table->slots);
+    free(table->filter);
+}
+
 mf_status merge_table_reserve(struct merge_table *table, size_t count, mf_error *why)
 {
     uint64_t slot_count = 16, bytes;
@@ -55,12 +69,17 @@ mf_status merge_table_reserve(struct merge_table *table, size_t count, mf_error 
     if (table->slots && slot_count <= table->mask + 1) return MF_OK;
     if (!checked_multiply(&bytes, slot_count, sizeof *table->slots) || bytes > SIZE_MAX / 2)
         return fail_memory(why, SIZE_MAX);
-    struct merge_table grown = { .slots = malloc(bytes), .mask = slot_count - 1 };
-    if (!grown.slots) return fail_memory(why, bytes);
+    struct merge_table grown = { .slots = malloc(bytes),
+                                 .filter = calloc(slot_count, 1),
+                                 .mask = slot_count - 1 };
+    if (!grown.slots || !grown.filter) {
+        merge_table_free(&grown);
+        return fail_memory(why, bytes);
+    }
     memset(grown.slots, 0xFF, bytes); /* left RANK_NONE: empty */
     for (size_t i = 0; table->slots && i <= table->mask; i++)
         if (table->slots[i].left != RANK_NONE) put(&grown, table->slots[i]);
-    free(table->slots);
+    merge_table_free(table);
     *table = grown;
     return MF_OK;
 }
@@ -74,7 +93,9 @@ mf_status merge_table_put(struct merge_table *table, struct merge merge, mf_erro
 
 const struct merge *merge_table_find(const struct merge_table *table, uint32_t left, uint32_t right)
 {
-    size_t at = pair_hash(left, right) & table->mask;
+    size_t hash = pair_hash(left, right), at = hash & table->mask;
+    size_t bit = filter_bit(table, hash);
+    if (!(table->filter[bit / 8] >> bit % 8 & 1)) return NULL;
     for (;; at = (at + 1) & table->mask) {
         const struct merge *slot = &table->slots[at];
         if (slot->left == left && slot->right == right) return slot;

@@ -101,6 +101,7 @@ struct merge {
 
 struct merge_table {
     struct merge *slots; /* open addressing over (left, right) */
+    uint8_t *filter;     /* most pairs are not merged, and this says so from a nearer cache */
     size_t mask, count;
 };
 
@@ -108,6 +109,7 @@ struct merge_table {
 mf_status merge_table_reserve(struct merge_table *table, size_t count, mf_error *why);
 /* The last of equal pairs counts. */
 mf_status merge_table_put(struct merge_table *table, struct merge merge, mf_error *why);
+void merge_table_free(struct merge_table *table);
 /* NULL: the two are not merged. */
 const struct merge *merge_table_find(const struct merge_table *table, uint32_t left,
                                      uint32_t right);

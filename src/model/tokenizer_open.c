@@ -44,25 +44,42 @@ static mf_status open_json(struct tokenizer **out, const mf_files *files, const 
     return status;
 }
 
+/* Which of the files are there.  Asked of the directory, not by opening them: one that is
+ * there and cannot be read is an error. */
+struct listing {
+    bool json, config, ranks;
+};
+
+static void note_entry(void *context, const char *name)
+{
+    struct listing *listing = context;
+    listing->json |= strcmp(name, "tokenizer.json") == 0;
+    listing->config |= strcmp(name, "tokenizer_config.json") == 0;
+    listing->ranks |= strcmp(name, "tiktoken.model") == 0;
+}
+
 mf_status tokenizer_open_new(struct tokenizer **out, const mf_files *files, const char *directory,
                              mf_error *why)
 {
-    char path[PATH_CAPACITY], ranks[PATH_CAPACITY], config_path[PATH_CAPACITY];
+    char path[PATH_CAPACITY], config_path[PATH_CAPACITY];
+    struct listing listing = { 0 };
     struct tokenizer *tokenizer = NULL;
     json_t *config = NULL;
     *out = NULL;
-    mf_status status = path_join(path, sizeof path, directory, "tokenizer.json", why);
-    if (status == MF_OK) status = path_join(ranks, sizeof ranks, directory, "tiktoken.model", why);
+    int result = files->list(files->user, directory, note_entry, &listing);
+    if (result < 0)
+        return fail_errno(why, MF_ERR_IO, -result, "%s cannot be listed", directory);
+    bool tiktoken = listing.ranks && !listing.json;
+    const char *name = tiktoken ? "tiktoken.model" : "tokenizer.json";
+    mf_status status = path_join(path, sizeof path, directory, name, why);
     if (status == MF_OK)
-        status =
-            path_join(config_path, sizeof config_path, directory, "tokenizer_config.json", why);
-    if (status == MF_OK && file_exists(files, config_path))
+        status = path_join(config_path, sizeof config_path, directory, "tokenizer_config.json",
+                           why);
+    if (status == MF_OK && listing.config)
         status = json_read_file_new(&config, files, config_path, TOKENIZER_FILE_LIMIT, why);
-    if (status == MF_OK) {
-        bool tiktoken = !file_exists(files, path) && file_exists(files, ranks);
-        status = tiktoken ? tokenizer_open_tiktoken_new(&tokenizer, files, ranks, config, why)
+    if (status == MF_OK)
+        status = tiktoken ? tokenizer_open_tiktoken_new(&tokenizer, files, path, config, why)
                           : open_json(&tokenizer, files, path, why);
-    }
     if (status == MF_OK && config) status = read_config(tokenizer, config, config_path, why);
     if (status == MF_OK) {
         *out = tokenizer;

@@ -1,6 +1,7 @@
 /* tokenizer: published vocabularies against what other tokenizers make of the same strings.
  * The data is described in the README of the fixtures' tokenizers directory. */
 #include "support/test.h"
+#include "support/token_vectors.h"
 
 #include "base/file.h"
 #include "base/json.h"
@@ -28,10 +29,17 @@ static void fixture_path(char out[PATH_CAPACITY], const char *name)
 
 static char *read_fixture(const char *name, size_t *length)
 {
-    char path[PATH_CAPACITY], *text;
+    char path[PATH_CAPACITY];
     fixture_path(path, name);
-    must(file_read_whole_new(&text, length, &files_posix, path, 64 << 20, &why));
-    return text;
+    return vectors_read(path, length);
+}
+
+static size_t for_each_line(const char *name, void (*check)(const json_t *line, const void *with),
+                            const void *with)
+{
+    char path[PATH_CAPACITY];
+    fixture_path(path, name);
+    return vectors_for_each(path, check, with);
 }
 
 /* What a gzip -d of the file gives. */
@@ -49,45 +57,6 @@ static char *read_compressed(const char *name, size_t *length)
     assert_int_equal(pclose(pipe), 0);
     assert_true(*length > 0 && *length < capacity);
     return text;
-}
-
-/* Calls `check` with every object of a .jsonl file; how many there were. */
-static size_t for_each_line(const char *name, void (*check)(const json_t *line, const void *with),
-                            const void *with)
-{
-    size_t length, count = 0;
-    char *text = read_fixture(name, &length);
-    for (char *at = text, *end; (end = strchr(at, '\n')); at = end + 1) {
-        json_t *line;
-        must(json_parse_new(&line, at, (size_t)(end - at), name, &why));
-        check(line, with);
-        json_decref(line);
-        count++;
-    }
-    free(text);
-    print_message("%s: %zu\n", name, count);
-    return count;
-}
-
-static void assert_ids(const struct token_list *ids, const json_t *wanted, const char *name)
-{
-    bool same = ids->count == json_array_size(wanted);
-    for (size_t i = 0; same && i < ids->count; i++)
-        same = ids->ids[i] == json_integer_value(json_array_get(wanted, i));
-    if (same) return;
-    for (size_t i = 0; i < ids->count; i++) print_error("%d ", ids->ids[i]);
-    char *text = json_dumps(wanted, JSON_COMPACT);
-    print_error("\n%s wanted\n", text);
-    free(text);
-    fail_msg("%s: other ids", name);
-}
-
-static struct token_list encode(const struct tokenizer *tokenizer, const char *text, size_t length,
-                                enum special_mode mode)
-{
-    struct token_list ids = { 0 };
-    must(tokenizer_encode(&ids, tokenizer, text, length, mode, &why));
-    return ids;
 }
 
 static struct tokenizer *open_fixture(const char *name)
@@ -124,37 +93,12 @@ static struct tokenizer *open_changed(const char *name, const char *field, const
 
 /* ------------------------------------------------------------- vectors.jsonl */
 
-struct vector_case {
-    const struct tokenizer *tokenizer;
-    enum special_mode mode;
-    const char *key, *usual; /* the field with the ids, and the one when it is absent */
-};
-
-static void check_vector(const json_t *line, const void *with)
-{
-    const struct vector_case *c = with;
-    const json_t *text = json_object_get(line, "text"), *wanted = json_object_get(line, c->key);
-    if (!wanted) wanted = json_object_get(line, c->usual);
-    struct token_list ids =
-        encode(c->tokenizer, json_string_value(text), json_string_length(text), c->mode);
-    assert_ids(&ids, wanted, json_string_value(json_object_get(line, "id")));
-    token_list_free(&ids);
-}
-
 static void check_vectors(const char *directory, const struct tokenizer *tokenizer)
 {
-    static const struct {
-        enum special_mode mode;
-        const char *key;
-    } modes[] = { { SPECIAL_PARSE, "ids" },
-                  { SPECIAL_AS_TEXT, "ids_no_special" },
-                  { SPECIAL_NONE, "ids_plain" } };
-    char name[128];
+    char name[128], path[PATH_CAPACITY];
     snprintf(name, sizeof name, "%s/vectors.jsonl", directory);
-    for (size_t i = 0; i < COUNT_OF(modes); i++) {
-        struct vector_case c = { tokenizer, modes[i].mode, modes[i].key, "ids" };
-        assert_true(for_each_line(name, check_vector, &c) > 0);
-    }
+    fixture_path(path, name);
+    vectors_check(path, tokenizer);
 }
 
 static void vectors_of_tokenizer_json(void **state)
@@ -173,7 +117,7 @@ static void vectors_without_nfc(void **state)
     (void)state;
     struct tokenizer *tokenizer = open_changed("qwen2/tokenizer.json", "normalizer", "null");
     struct vector_case c = { tokenizer, SPECIAL_PARSE, "ids_no_nfc", "ids" };
-    assert_true(for_each_line("qwen2/vectors.jsonl", check_vector, &c) > 0);
+    assert_true(for_each_line("qwen2/vectors.jsonl", vectors_check_line, &c) > 0);
     tokenizer_free(tokenizer);
 }
 
@@ -204,7 +148,7 @@ static size_t check_inp_out(const struct tokenizer *tokenizer, const char *name)
         char *line_end = strchr(line, '\n');
         assert_non_null(line_end);
         *line_end = '\0';
-        struct token_list ids = encode(tokenizer, at, (size_t)(end - at), SPECIAL_PARSE);
+        struct token_list ids = vectors_encode(tokenizer, at, (size_t)(end - at), SPECIAL_PARSE);
         check_out_line(&ids, line);
         token_list_free(&ids);
         line = line_end + 1;
@@ -262,8 +206,8 @@ static void check_invalid(const json_t *line, const void *with)
 {
     size_t length, at = 0;
     char *bytes = bytes_from_hex(json_object_get(line, "hex"), &length);
-    struct token_list ids = encode(with, bytes, length, SPECIAL_PARSE);
-    assert_ids(&ids, json_object_get(line, "ids_raw"), "invalid UTF-8");
+    struct token_list ids = vectors_encode(with, bytes, length, SPECIAL_PARSE);
+    vectors_assert_ids(&ids, json_object_get(line, "ids_raw"), "invalid UTF-8");
     struct byte_buffer normal = { 0 }; /* one of them has U+2000, which is U+2002 in NFC */
     must(text_append_nfc(&normal, bytes, length, &why));
     for (size_t i = 0; i < ids.count; i++) {
@@ -473,7 +417,7 @@ static void check_token_texts(const json_t *line, const void *with)
     const json_t *text = json_object_get(line, "text"), *wanted = json_object_get(line, c->key);
     if (!wanted) wanted = json_object_get(line, c->usual);
     struct token_list ids =
-        encode(c->tokenizer, json_string_value(text), json_string_length(text), c->mode);
+        vectors_encode(c->tokenizer, json_string_value(text), json_string_length(text), c->mode);
     assert_int_equal(ids.count, json_array_size(wanted));
     for (size_t i = 0; i < ids.count; i++)
         assert_string_equal(tokenizer_token_text(c->tokenizer, ids.ids[i]),
@@ -486,7 +430,7 @@ static void vectors_of_qwen35(void **state)
     (void)state;
     struct tokenizer *tokenizer = open_qwen35();
     struct vector_case ids = { tokenizer, SPECIAL_PARSE, "ids_synthetic", "" };
-    assert_true(for_each_line("qwen35/vectors.jsonl", check_vector, &ids) > 0);
+    assert_true(for_each_line("qwen35/vectors.jsonl", vectors_check_line, &ids) > 0);
     struct vector_case texts = { tokenizer, SPECIAL_PARSE, "tokens", "" };
     assert_true(for_each_line("qwen35/vectors.jsonl", check_token_texts, &texts) > 0);
     struct vector_case plain = { tokenizer, SPECIAL_NONE, "tokens_plain", "tokens" };
