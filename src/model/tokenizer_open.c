@@ -67,14 +67,13 @@ mf_status tokenizer_open_new(struct tokenizer **out, const mf_files *files, cons
     json_t *config = NULL;
     *out = NULL;
     int result = files->list(files->user, directory, note_entry, &listing);
-    if (result < 0)
-        return fail_errno(why, MF_ERR_IO, -result, "%s cannot be listed", directory);
+    if (result < 0) return fail_errno(why, MF_ERR_IO, -result, "%s cannot be listed", directory);
     bool tiktoken = listing.ranks && !listing.json;
     const char *name = tiktoken ? "tiktoken.model" : "tokenizer.json";
     mf_status status = path_join(path, sizeof path, directory, name, why);
     if (status == MF_OK)
-        status = path_join(config_path, sizeof config_path, directory, "tokenizer_config.json",
-                           why);
+        status =
+            path_join(config_path, sizeof config_path, directory, "tokenizer_config.json", why);
     if (status == MF_OK && listing.config)
         status = json_read_file_new(&config, files, config_path, TOKENIZER_FILE_LIMIT, why);
     if (status == MF_OK)

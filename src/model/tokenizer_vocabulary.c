@@ -245,7 +245,8 @@ mf_status vocabulary_index(struct vocabulary *vocabulary, bool unique, const cha
         /* "õ" as an added token and the byte-level string of its two bytes may both be there:
          * text is encoded with the latter. */
         const struct token_entry *other = &vocabulary->entries[slot->id];
-        if (unique && same_text(vocabulary, entry, other))
+        bool added = (entry->flags | other->flags) & TOKEN_ADDED;
+        if (unique && !added && same_text(vocabulary, entry, other))
             return fail(why, MF_ERR_FORMAT, "%s: token \"%.64s\" stands twice, as %d and %zu",
                         where, vocabulary->blob.data + entry->text, slot->id, id);
         if (other->flags & TOKEN_ADDED && !(entry->flags & TOKEN_ADDED)) slot->id = (int32_t)id;
