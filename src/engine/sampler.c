@@ -133,7 +133,7 @@ static mf_status take_memory(struct sampler *s, mf_error *why)
     s->options.biases = biases;
 
     size_t window = penalties_wanted(o) ? (size_t)o->penalty_window : 0;
-    mf_status status = history_init(&s->history, &s->arena, window, s->vocab_size, why);
+    mf_status status = token_history_init(&s->history, &s->arena, window, s->vocab_size, why);
     if (status == MF_OK && window > 0)
         for (size_t i = 0; i < o->dry_breaker_count; i++)
             s->history.breaks[o->dry_breakers[i]] = true;
@@ -185,17 +185,17 @@ void sampler_free(struct sampler *sampler)
 
 void sampler_accept_prompt(struct sampler *sampler, const int32_t *tokens, size_t count)
 {
-    for (size_t i = 0; i < count; i++) history_push(&sampler->history, tokens[i], false);
+    for (size_t i = 0; i < count; i++) token_history_push(&sampler->history, tokens[i], false);
 }
 
 void sampler_accept(struct sampler *sampler, int32_t token)
 {
-    history_push(&sampler->history, token, true);
+    token_history_push(&sampler->history, token, true);
 }
 
 void sampler_reset(struct sampler *sampler)
 {
-    history_clear(&sampler->history);
+    token_history_clear(&sampler->history);
     random_seed(&sampler->random, sampler->options.seed);
 }
 
@@ -255,7 +255,7 @@ static void apply_biases_and_penalties(struct sampler *s)
     apply_counts(s);
     if (o->dry_multiplier == 0.0f) return;
     struct dry_options dry = { o->dry_multiplier, o->dry_base, (size_t)o->dry_allowed_length };
-    history_apply_dry(&s->history, s->scores, s->usable, &dry);
+    token_history_apply_dry(&s->history, s->scores, s->usable, &dry);
 }
 
 /* Eight independent lanes, so that the compiler may use a vector without reordering. */

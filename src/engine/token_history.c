@@ -2,8 +2,8 @@
 
 #include "base/status.h"
 
-mf_status history_init(struct token_history *history, struct arena *arena, size_t window,
-                       size_t vocab_size, mf_error *why)
+mf_status token_history_init(struct token_history *history, struct arena *arena, size_t window,
+                             size_t vocab_size, mf_error *why)
 {
     *history = (struct token_history){ .window = window, .vocab_size = vocab_size };
     if (window == 0) return MF_OK;
@@ -23,7 +23,7 @@ mf_status history_init(struct token_history *history, struct arena *arena, size_
     return complete ? MF_OK : fail_memory(why, vocab_size * 17 + window * 17);
 }
 
-void history_clear(struct token_history *history)
+void token_history_clear(struct token_history *history)
 {
     for (size_t i = 0; i < history->distinct_count; i++) {
         history->counts[history->distinct[i]] = 0;
@@ -46,7 +46,7 @@ static void forget_oldest(struct token_history *history)
     history->length--;
 }
 
-void history_push(struct token_history *history, int32_t token, bool generated)
+void token_history_push(struct token_history *history, int32_t token, bool generated)
 {
     if (history->window == 0 || token < 0 || (size_t)token >= history->vocab_size) return;
     if (history->length == history->window) forget_oldest(history);
@@ -105,8 +105,8 @@ static float dry_penalty(const struct dry_options *options, size_t length)
     return result < 1e6f ? result : 1e6f;
 }
 
-void history_apply_dry(struct token_history *history, float *scores, size_t usable,
-                       const struct dry_options *options)
+void token_history_apply_dry(struct token_history *history, float *scores, size_t usable,
+                             const struct dry_options *options)
 {
     size_t suffix = history->length ? reverse_history(history) : 0;
     if (suffix == 0) return;

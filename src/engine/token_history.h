@@ -25,7 +25,7 @@ struct token_history {
 
     bool *breaks;       /* [vocab_size]: DRY breakers */
     int32_t *reversed;  /* [window]: scratch, newest token first */
-    uint32_t *matching; /* [window]: scratch, see history_apply_dry */
+    uint32_t *matching; /* [window]: scratch, see token_history_apply_dry */
     uint32_t *repeated; /* [vocab_size]: scratch, zero between calls */
 };
 
@@ -35,16 +35,16 @@ struct dry_options {
 };
 
 /* Memory from `arena`; a window of 0 remembers nothing. */
-mf_status history_init(struct token_history *history, struct arena *arena, size_t window,
-                       size_t vocab_size, mf_error *why);
-void history_clear(struct token_history *history);
+mf_status token_history_init(struct token_history *history, struct arena *arena, size_t window,
+                             size_t vocab_size, mf_error *why);
+void token_history_clear(struct token_history *history);
 
 /* Ids outside the vocabulary are dropped. */
-void history_push(struct token_history *history, int32_t token, bool generated);
+void token_history_push(struct token_history *history, int32_t token, bool generated);
 
 /* Lowers scores[usable] of tokens that would go on with a repetition of the last n tokens,
  * n ≥ allowed_length, by multiplier * base^(n - allowed_length).  Linear in the window. */
-void history_apply_dry(struct token_history *history, float *scores, size_t usable,
-                       const struct dry_options *options);
+void token_history_apply_dry(struct token_history *history, float *scores, size_t usable,
+                             const struct dry_options *options);
 
 #endif
