@@ -38,9 +38,10 @@ struct sampler {
     struct random random;
     struct token_history history;
     struct candidates candidates;
-    float *scores;     /* [block_count * BLOCK], -inf where nothing may be picked */
-    float *block_best; /* [block_count] */
-    double *buckets;   /* [BUCKETS] */
+    float *scores;        /* [block_count * BLOCK], -inf where nothing may be picked */
+    float *block_best;    /* [block_count] */
+    double *block_weight; /* [block_count] */
+    double *buckets;      /* [BUCKETS] */
 };
 
 void sampler_options_default(struct sampler_options *options)
@@ -124,10 +125,12 @@ static mf_status take_memory(struct sampler *s, mf_error *why)
     s->candidates.ranks = ARENA_NEW(&s->arena, float, room);
     s->scores = ARENA_NEW(&s->arena, float, s->block_count *BLOCK);
     s->block_best = ARENA_NEW(&s->arena, float, s->block_count);
+    s->block_weight = ARENA_NEW(&s->arena, double, s->block_count);
     s->buckets = ARENA_NEW(&s->arena, double, BUCKETS);
     struct logit_bias *biases = ARENA_NEW(&s->arena, struct logit_bias, o->bias_count);
     bool complete = s->candidates.ids && s->candidates.scores && s->candidates.weights &&
-                    s->candidates.ranks && s->scores && s->block_best && s->buckets && biases;
+                    s->candidates.ranks && s->scores && s->block_best && s->block_weight &&
+                    s->buckets && biases;
     if (!complete) return fail_memory(why, room * 20);
     if (o->bias_count) memcpy(biases, o->biases, o->bias_count * sizeof *biases);
     s->options.biases = biases;
@@ -201,11 +204,19 @@ void sampler_reset(struct sampler *sampler)
 
 /* ------------------------------------------------------------- the scores */
 
-/* NaN → -inf, +inf → the largest float, and -0 → 0 so that they compare as equals by bits. */
-static float clean(float x)
+/* NaN → -inf, +inf → the largest float, and -0 → 0 so that they compare as equals by bits.
+ * On the bits and without a branch, because the compiler then uses vectors. */
+static inline float clean(float x)
 {
-    x = x >= -FLT_MAX ? x + 0.0f : -INFINITY;
-    return x <= FLT_MAX ? x : FLT_MAX;
+    enum { INFINITE = 0x7f800000, NEGATIVE_INFINITE = (int32_t)0xff800000u };
+    int32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    int32_t magnitude = bits & 0x7fffffff;
+    bits = magnitude > INFINITE ? NEGATIVE_INFINITE : bits;
+    bits = bits == INFINITE ? INFINITE - 1 : bits;
+    bits = magnitude == 0 ? 0 : bits;
+    memcpy(&x, &bits, sizeof x);
+    return x;
 }
 
 static void copy_block(float *out, const float *logits, size_t count, uint64_t allowed)
@@ -258,16 +269,26 @@ static void apply_biases_and_penalties(struct sampler *s)
     token_history_apply_dry(&s->history, s->scores, s->usable, &dry);
 }
 
-/* Eight independent lanes, so that the compiler may use a vector without reordering. */
+/* Signed order of the result = order of the floats, and the same again turns it back.  Integer
+ * comparisons, unlike those of floats, are vectorised without further permission. */
+static inline int32_t ordered_bits(int32_t bits)
+{
+    return bits ^ (int32_t)((uint32_t)(bits >> 31) >> 1);
+}
+
 static float block_maximum(const float *x)
 {
-    float lanes[8];
-    for (size_t l = 0; l < 8; l++) lanes[l] = x[l];
-    for (size_t i = 8; i < BLOCK; i += 8)
-        for (size_t l = 0; l < 8; l++) lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l];
-    float best = lanes[0];
-    for (size_t l = 1; l < 8; l++) best = lanes[l] > best ? lanes[l] : best;
-    return best;
+    int32_t best = INT32_MIN;
+    for (size_t i = 0; i < BLOCK; i++) {
+        int32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        bits = ordered_bits(bits);
+        best = bits > best ? bits : best;
+    }
+    best = ordered_bits(best);
+    float maximum;
+    memcpy(&maximum, &best, sizeof maximum);
+    return maximum;
 }
 
 /* Fills block_best; the best score of the row. */
@@ -296,9 +317,17 @@ static int32_t first_with_score(const struct sampler *s, float score)
 /* Unsigned order of keys = order of floats; no NaN and no -0 here. */
 static uint32_t key_of(float x)
 {
-    uint32_t bits;
+    int32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    return (uint32_t)ordered_bits(bits) ^ 0x80000000u;
+}
+
+static float float_of_key(uint32_t key)
+{
+    int32_t bits = ordered_bits((int32_t)(key ^ 0x80000000u));
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
 }
 
 /* Everything above `key` is kept, and the first `ties` of those equal to it. */
@@ -403,9 +432,7 @@ static void gather_best(struct sampler *s, size_t k)
     };
     float bound = -FLT_MAX;
     if (k < s->block_count) {
-        struct cut cut = find_cut(&blocks);
-        uint32_t bits = cut.key & 0x80000000u ? cut.key & 0x7fffffffu : ~cut.key;
-        memcpy(&bound, &bits, sizeof bound);
+        bound = float_of_key(find_cut(&blocks).key);
         if (bound < -FLT_MAX) bound = -FLT_MAX;
     }
     gather(s, bound);
@@ -417,14 +444,25 @@ static void gather_best(struct sampler *s, size_t k)
     keep_above_cut(c, c->scores, find_cut(&search));
 }
 
-/* exp(x) for x ≤ 0, about 1 ulp; 0 below the smallest normal float.  x = n ln 2 + r, then a
- * polynomial in |r| ≤ ln 2 / 2 and n added to the exponent.  Plain arithmetic in a fixed
- * order: the same bits everywhere. */
+/* Below minus this a weight is 0 and the token cannot be drawn. */
+static const float exp_reach = 87.0f;
+
+/* exp(x) for x ≤ 0, about 1 ulp.  x = n ln 2 + r, then a polynomial in |r| ≤ ln 2 / 2 and n
+ * added to the exponent.  Plain arithmetic in a fixed order: the same bits everywhere.  The
+ * range is checked on the bits, which the compiler can do in vectors. */
 static inline float exp_negative(float x)
 {
-    float clipped = x > -87.0f ? x : -87.0f;
-    int32_t n = (int32_t)(clipped * 1.44269504f - 0.5f);
-    float r = clipped - (float)n * 0.693359375f; /* ln 2 in two parts, the first one short */
+    const int32_t reach_bits = 0x42ae0000; /* 87.0f */
+    int32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits &= 0x7fffffff;
+    int32_t inside = bits <= reach_bits ? -1 : 0;
+    bits = (bits & inside) | (reach_bits & ~inside);
+    float magnitude;
+    memcpy(&magnitude, &bits, sizeof magnitude);
+
+    int32_t n = (int32_t)(magnitude * -1.44269504f - 0.5f);
+    float r = (float)n * -0.693359375f - magnitude; /* ln 2 in two parts, the first one short */
     r = r + (float)n * 2.12194440e-4f;
     float p = 1.9875691500e-4f;
     p = p * r + 1.3981999507e-3f;
@@ -433,17 +471,33 @@ static inline float exp_negative(float x)
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
-    uint32_t bits = (uint32_t)(n + 127) << 23;
-    float scale;
-    memcpy(&scale, &bits, sizeof scale);
-    return x >= -87.0f ? p * scale : 0.0f;
+    memcpy(&bits, &p, sizeof bits);
+    bits = (int32_t)((uint32_t)bits + ((uint32_t)n << 23)) & inside;
+    memcpy(&p, &bits, sizeof p);
+    return p;
 }
 
-/* weight = exp((score - best) / temperature). */
-static void weigh(struct candidates *c, float best, float temperature)
+/* out[i] = exp((scores[i] - best) / temperature). */
+static void weigh(float *restrict out, const float *restrict scores, size_t count, float best,
+                  float temperature)
 {
-    for (size_t i = 0; i < c->count; i++)
-        c->weights[i] = exp_negative((c->scores[i] - best) / temperature);
+    for (size_t i = 0; i < count; i++) out[i] = exp_negative((scores[i] - best) / temperature);
+}
+
+/* Sums of weights per block of the row, without keeping the weights; their sum. */
+static double weigh_row(struct sampler *s, float best, float temperature)
+{
+    double total = 0.0;
+    for (size_t block = 0; block < s->block_count; block++) {
+        float weights[BLOCK];
+        double lanes[4] = { 0.0 };
+        weigh(weights, s->scores + block * BLOCK, BLOCK, best, temperature);
+        for (size_t i = 0; i < BLOCK; i += 4)
+            for (size_t l = 0; l < 4; l++) lanes[l] += (double)weights[i + l];
+        s->block_weight[block] = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+        total += s->block_weight[block];
+    }
+    return total;
 }
 
 static double total_weight(const struct candidates *c)
@@ -455,14 +509,17 @@ static double total_weight(const struct candidates *c)
 
 /* ----------------------------------------------------------------- filters */
 
-static void keep_by_mass(struct sampler *s, const float *ranks, float probability)
+/* Keeps the best by `ranks` until their weights reach `limit`. */
+static void keep_by_mass(struct sampler *s, const float *ranks, double limit)
 {
     struct candidates *c = &s->candidates;
-    struct search search = { .ranks = ranks,
-                             .amounts = c->weights,
-                             .count = c->count,
-                             .limit = (double)probability * total_weight(c),
-                             .buckets = s->buckets };
+    struct search search = {
+        .ranks = ranks,
+        .amounts = c->weights,
+        .count = c->count,
+        .limit = limit,
+        .buckets = s->buckets,
+    };
     keep_above_cut(c, ranks, find_cut(&search));
 }
 
@@ -479,7 +536,7 @@ static void filter_typical(struct sampler *s, float best)
     }
     for (size_t i = 0; i < c->count; i++)
         c->ranks[i] = (float)-fabs((double)c->ranks[i] - mean) + 0.0f;
-    keep_by_mass(s, c->ranks, s->options.typical_p);
+    keep_by_mass(s, c->ranks, (double)s->options.typical_p * total);
 }
 
 static void filter_min_p(struct candidates *c, float min_p)
@@ -497,29 +554,83 @@ static void filter_min_p(struct candidates *c, float min_p)
     c->count = kept;
 }
 
+/* The index at which the running sum of weights passes `target`; rounding may leave the last. */
+static size_t find_weight(const float *weights, size_t count, double target)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i + 1 < count; i++) {
+        sum += (double)weights[i];
+        if (sum > target) return i;
+    }
+    return count - 1;
+}
+
 static int32_t draw(struct sampler *s)
 {
     const struct candidates *c = &s->candidates;
     double target = random_unit(&s->random) * total_weight(c);
-    double sum = 0.0;
-    for (size_t i = 0; i < c->count; i++) {
-        sum += (double)c->weights[i];
-        if (sum > target) return c->ids[i];
-    }
-    return c->ids[c->count - 1];
+    return c->ids[find_weight(c->weights, c->count, target)];
 }
 
-/* Below exp's reach a weight is 0 and the token cannot be drawn. */
-static void gather_possible(struct sampler *s, float best)
+/* The same over the whole row: first the block, then the token in it. */
+static int32_t draw_from_row(struct sampler *s, float best, double total)
 {
-    float bound = best - 87.0f * s->options.temperature;
-    gather(s, bound > -FLT_MAX ? bound : -FLT_MAX);
+    double target = random_unit(&s->random) * total;
+    size_t last = 0;
+    for (size_t block = 0; block < s->block_count; block++) {
+        if (s->block_weight[block] == 0.0) continue;
+        last = block;
+        if (s->block_weight[block] > target) break;
+        target -= s->block_weight[block];
+    }
+    float weights[BLOCK];
+    weigh(weights, s->scores + last * BLOCK, BLOCK, best, s->options.temperature);
+    size_t count = BLOCK;
+    while (weights[count - 1] == 0.0f) count--;
+    return (int32_t)(last * BLOCK + find_weight(weights, count, target));
 }
 
 /* 0 and 1 both mean that a probability filter is off. */
 static bool is_cut(float probability)
 {
     return probability > 0.0f && probability < 1.0f;
+}
+
+/* How far below the best a score may lie and still pass top-p and min-p, in units of the
+ * temperature.  Tokens lighter than (1 - top_p) Z / usable weigh less than (1 - top_p) Z all
+ * together, so the others reach top_p without them.  The margin covers the rounding of exp. */
+static float filter_reach(const struct sampler *s, double total)
+{
+    const struct sampler_options *o = &s->options;
+    double lightest = 0.0;
+    if (is_cut(o->top_p)) lightest = (1.0 - (double)o->top_p) * total / (double)s->usable;
+    if ((double)o->min_p > lightest) lightest = (double)o->min_p;
+    double reach = lightest > 0.0 ? 0.1 - log(lightest) : exp_reach;
+    return reach < exp_reach ? (float)reach : exp_reach;
+}
+
+/* The scores within `reach` temperatures of the best become the candidates. */
+static void gather_within(struct sampler *s, float best, float reach)
+{
+    float bound = best - reach * s->options.temperature;
+    gather(s, bound > -FLT_MAX ? bound : -FLT_MAX);
+}
+
+/* Fills the candidates and their weights as far as top-k and the reach of the later filters
+ * allow; *total is the weight of all that top-k left. */
+static void choose_candidates(struct sampler *s, float best, double *total)
+{
+    struct candidates *c = &s->candidates;
+    float temperature = s->options.temperature;
+    bool typical = is_cut(s->options.typical_p);
+    if (s->options.top_k > 0)
+        gather_best(s, (size_t)s->options.top_k);
+    else if (typical)
+        gather_within(s, best, exp_reach);
+    else
+        gather_within(s, best, filter_reach(s, *total));
+    weigh(c->weights, c->scores, c->count, best, temperature);
+    if (s->options.top_k > 0 || typical) *total = total_weight(c);
 }
 
 int32_t sampler_pick_allowed(struct sampler *sampler, const float *logits, const uint64_t *allowed)
@@ -531,13 +642,17 @@ int32_t sampler_pick_allowed(struct sampler *sampler, const float *logits, const
     if (best == -INFINITY) return -1;
     if (o->temperature == 0.0f || o->top_k == 1) return first_with_score(sampler, best);
 
-    if (o->top_k > 0)
-        gather_best(sampler, (size_t)o->top_k);
-    else
-        gather_possible(sampler, best);
-    weigh(&sampler->candidates, best, o->temperature);
-    if (is_cut(o->typical_p)) filter_typical(sampler, best);
-    if (is_cut(o->top_p)) keep_by_mass(sampler, sampler->candidates.scores, o->top_p);
+    double total = o->top_k > 0 ? 0.0 : weigh_row(sampler, best, o->temperature);
+    bool filtered = o->top_k > 0 || is_cut(o->typical_p) || is_cut(o->top_p) || o->min_p > 0.0f;
+    if (!filtered) return draw_from_row(sampler, best, total);
+
+    choose_candidates(sampler, best, &total);
+    if (is_cut(o->typical_p)) {
+        filter_typical(sampler, best);
+        total = total_weight(&sampler->candidates);
+    }
+    if (is_cut(o->top_p))
+        keep_by_mass(sampler, sampler->candidates.scores, (double)o->top_p * total);
     if (o->min_p > 0.0f) filter_min_p(&sampler->candidates, o->min_p);
     return draw(sampler);
 }
@@ -554,15 +669,7 @@ static double log_total(struct sampler *s)
 {
     float best = find_maxima(s);
     if (best == -INFINITY) return (double)-INFINITY;
-    double total = 0.0;
-    for (size_t block = 0; block < s->block_count; block++) {
-        if (s->block_best[block] < best - 87.0f) continue;
-        float exps[BLOCK];
-        for (size_t i = 0; i < BLOCK; i++)
-            exps[i] = exp_negative(s->scores[block * BLOCK + i] - best);
-        for (size_t i = 0; i < BLOCK; i++) total += (double)exps[i];
-    }
-    return (double)best + log(total);
+    return (double)best + log(weigh_row(s, best, 1.0f));
 }
 
 size_t sampler_logprobs(struct sampler *sampler, struct token_logprob *out, size_t count,
