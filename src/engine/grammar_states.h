@@ -1,0 +1,115 @@
+/* grammar_states.h: where in a grammar a text can be, found step by step and remembered.
+ *
+ * A place is a node that reads a byte, and the calls to return to when its rule ends, a
+ * stack.  After some text a grammar is usually at several places at once: that set is a
+ * state.
+ *
+ *     object ::= "{" (pair ("," pair)*)? "}"       after  {"a":1
+ *     places  [0-9] in number, returning to pair's end, returning to object after pair
+ *             ","   in object
+ *             "}"   in object
+ *
+ * Stacks and states are kept once each (a stack is a return node and the stack below it),
+ * so that a state is a number and a step is a table lookup once it was made: the grammar
+ * becomes a deterministic automaton as it is used.
+ *
+ * All memory is taken when the table is made.  When it is full, a call returns STATE_FULL
+ * and the owner calls states_compact, which keeps one state and forgets the others.
+ *
+ * Bounds: a state has at most PLACE_LIMIT places, a stack GRAMMAR_DEPTH_LIMIT calls.  Beyond
+ * them places are dropped, never the one with the shortest way to the end: fewer texts are
+ * allowed then, and each is still a text of the grammar.
+ *
+ * Threads: one owner. */
+#ifndef ENGINE_GRAMMAR_STATES_H
+#define ENGINE_GRAMMAR_STATES_H
+
+#include "engine/grammar.h"
+
+#define STATE_DEAD  0u         /* no place: the text is not allowed */
+#define STATE_FULL  UINT32_MAX /* the table has no room: compact it */
+#define STACK_EMPTY 0u
+
+enum { PLACE_LIMIT = 1024 };
+
+struct grammar_stack {
+    uint32_t node;   /* where to go on */
+    uint32_t parent; /* a lower number */
+    uint32_t cost;   /* fewest bytes from `node` down to the end of everything; saturates */
+    uint32_t depth;
+};
+
+/* A BYTES node, or END with the empty stack: the text may end here. */
+struct grammar_place {
+    uint32_t node, stack;
+};
+
+struct grammar_state {
+    uint32_t first_place, place_count; /* sorted by node, then stack */
+    uint32_t cost;                     /* fewest bytes to the end */
+    uint32_t mask;                     /* for grammar_mask.c: 0 at first */
+    bool complete;                     /* the text may end here */
+};
+
+struct state_scratch;
+
+struct grammar_states {
+    const struct grammar *grammar;
+    const mf_allocator *allocator;
+    void *memory; /* all of the following, in one piece */
+    size_t memory_bytes;
+
+    struct grammar_stack *stacks; /* [stack_count]; 0: the empty one */
+    struct grammar_state *states; /* [state_count]; 0: STATE_DEAD */
+    struct grammar_place *places; /* [place_count] */
+    uint32_t *steps;              /* [state_count][class_count]: state, or unknown */
+    uint32_t *stack_index, *state_index;
+    uint32_t stack_count, state_count, place_count;
+    uint32_t state_capacity;
+    struct state_scratch *scratch;
+};
+
+/* A zeroed struct may be released. */
+mf_status states_init(struct grammar_states *states, const struct grammar *grammar,
+                      const mf_allocator *allocator, mf_error *why);
+void states_release(struct grammar_states *states);
+
+/* Before the first byte. */
+uint32_t states_start(struct grammar_states *states);
+
+/* After one more byte, whose class is given; STATE_DEAD when it is not allowed. */
+uint32_t states_find_step(struct grammar_states *states, uint32_t state, uint32_t byte_class);
+
+/* Where a rule that was called with `stack` goes on when it ends. */
+uint32_t states_return(struct grammar_states *states, uint32_t stack);
+
+/* The stack `parent` with one more return; STATE_FULL when there is no room. */
+uint32_t states_push(struct grammar_states *states, uint32_t node, uint32_t parent);
+
+/* The state of exactly these places (at least one, sorted, each once). */
+uint32_t states_intern(struct grammar_states *states, const struct grammar_place *places,
+                       uint32_t count);
+
+/* Forgets everything but `keep`; its new number. */
+uint32_t states_compact(struct grammar_states *states, uint32_t keep);
+
+#define STEP_UNKNOWN UINT32_MAX
+
+/* The same, looked up: the vocabulary is walked with this. */
+static inline uint32_t states_step(struct grammar_states *states, uint32_t state, uint8_t byte)
+{
+    uint32_t byte_class = states->grammar->byte_class[byte];
+    uint32_t next = states->steps[(size_t)state * states->grammar->class_count + byte_class];
+    return next != STEP_UNKNOWN ? next : states_find_step(states, state, byte_class);
+}
+
+static inline const struct grammar_place *state_places(const struct grammar_states *states,
+                                                       uint32_t state)
+{
+    return states->places + states->states[state].first_place;
+}
+
+/* The place of a state from which the fewest bytes lead to the end. */
+struct grammar_place state_nearest_end(const struct grammar_states *states, uint32_t state);
+
+#endif
