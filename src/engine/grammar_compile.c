@@ -207,7 +207,8 @@ static uint32_t measure(struct compiler *c, const struct expression *e, unsigned
     case EXPRESSION_REPEAT: {
         uint32_t item = measure(c, e->repeat.item, depth);
         uint32_t copies = e->repeat.most == REPEAT_ANY ? e->repeat.least + 1 : e->repeat.most;
-        return item > INLINE_NODES ? item : min_size((item + 1) * copies, INLINE_NODES + 1);
+        return item > INLINE_NODES ? item
+                                   : (uint32_t)min_size((item + 1) * copies, INLINE_NODES + 1);
     }
     case EXPRESSION_RULE:
         return rule_inline_size(c, e->rule, depth + 1);

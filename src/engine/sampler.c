@@ -605,8 +605,9 @@ static float filter_reach(const struct sampler *s, double total)
     double lightest = 0.0;
     if (is_cut(o->top_p)) lightest = (1.0 - (double)o->top_p) * total / (double)s->usable;
     if ((double)o->min_p > lightest) lightest = (double)o->min_p;
-    double reach = lightest > 0.0 ? 0.1 - log(lightest) : exp_reach;
-    return reach < exp_reach ? (float)reach : exp_reach;
+    if (lightest <= 0.0) return exp_reach;
+    double reach = 0.1 - log(lightest);
+    return reach < (double)exp_reach ? (float)reach : exp_reach;
 }
 
 /* The scores within `reach` temperatures of the best become the candidates. */
