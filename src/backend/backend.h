@@ -16,8 +16,9 @@
 /* Tokens per page of a key/value cache. */
 enum { KV_PAGE_TOKENS = 64 };
 
-/* One sequence's cache in one layer.  Position p is in page pages[p / 64], which
- * holds [kv_heads][64][head_width] keys, and as many values, at page x page_floats. */
+/* One sequence's cache in one layer.  Position p is in page n = pages[p / 64]:
+ *     full attention     keys and values at n x page_floats: [kv_heads][64][head_width]
+ *     latent attention   keys at n x page_floats: [64][latent | rope]; no values */
 struct kv_view {
     float *keys, *values;  /* of the layer's pool */
     const uint32_t *pages; /* block table of the sequence */
@@ -37,6 +38,7 @@ struct recurrent_view {
 /* Consecutive rows of a step that continue one sequence. */
 struct span {
     uint32_t first_row, row_count;
+    bool decode;                     /* a generated token: decode arithmetic; else a prompt's */
     uint32_t position;               /* of first_row in its sequence */
     struct kv_view kv;               /* of the layer at hand */
     struct recurrent_view recurrent; /* of the layer at hand */
@@ -86,13 +88,23 @@ struct expert_batch {
     float *answers;      /* [pairs][width] */
 };
 
+/* What a model's steps will need at most. */
+struct backend_sizes {
+    size_t row_count;
+    size_t matrix_cols; /* of the longest matrix row */
+    size_t context;     /* positions */
+    size_t experts;
+    size_t latent_head_floats; /* one head's matrices of latent attention, 0: none */
+    size_t latent_width;
+};
+
 struct backend;
 
 struct backend_functions {
     const char *name;
     void (*free)(struct backend *backend);
-    /* Before the first use with such sizes: the longest matrix row, the longest context. */
-    mf_status (*reserve)(struct backend *backend, size_t cols, size_t context, mf_error *why);
+    /* Before the first use with such sizes. */
+    mf_status (*reserve)(struct backend *backend, const struct backend_sizes *sizes, mf_error *why);
     mf_status (*execute)(struct backend *backend, const struct graph *graph,
                          const struct frame *frame, mf_error *why);
     /* Each work's answer for each of its pairs. */

@@ -11,6 +11,8 @@ static const char *const names[OP_KINDS] = {
     [OP_ROPE] = "rope",
     [OP_KV_APPEND] = "kv append",
     [OP_ATTEND] = "attend",
+    [OP_LATENT_APPEND] = "latent append",
+    [OP_LATENT_ATTEND] = "latent attend",
     [OP_SIGMOID_MULTIPLY] = "sigmoid multiply",
     [OP_SILU_MULTIPLY] = "silu multiply",
     [OP_CONV] = "conv",
@@ -91,13 +93,11 @@ void op_embed(struct graph *g, buffer x)
     finish(g, &op);
 }
 
-void op_rope_angles(struct graph *g, buffer angles, const double *frequencies,
-                    const struct attention_shape *shape)
+void op_rope_angles(struct graph *g, buffer angles, const struct rope_shape *shape)
 {
     struct op op = start(OP_ROPE_ANGLES);
     op.out = angles;
-    op.frequencies = frequencies;
-    op.attention = *shape;
+    op.rope = *shape;
     finish(g, &op);
 }
 
@@ -167,14 +167,15 @@ void op_split_gate(struct graph *g, buffer *q, buffer *gate, buffer a,
     finish(g, &op);
 }
 
-void op_rope(struct graph *g, buffer a, buffer angles, uint32_t heads,
-             const struct attention_shape *shape)
+void op_rope(struct graph *g, buffer a, buffer angles, uint32_t heads, uint32_t head_width,
+             const struct rope_shape *shape)
 {
     struct op op = start(OP_ROPE);
     op.a = a;
     op.b = angles;
     op.heads = heads;
-    op.attention = *shape;
+    op.head_width = head_width;
+    op.rope = *shape;
     finish(g, &op);
 }
 
@@ -193,6 +194,28 @@ buffer op_attend(struct graph *g, buffer queries, const struct attention_shape *
     op.a = queries;
     op.attention = *shape;
     op.out = new_buffer(g, width_of(g, queries));
+    finish(g, &op);
+    return op.out;
+}
+
+void op_latent_append(struct graph *g, buffer a, buffer angles, enum slot weight, float epsilon,
+                      const struct rope_shape *shape)
+{
+    struct op op = start(OP_LATENT_APPEND);
+    op.a = a;
+    op.b = angles;
+    op.weight = weight;
+    op.epsilon = epsilon;
+    op.rope = *shape;
+    finish(g, &op);
+}
+
+buffer op_latent_attend(struct graph *g, buffer queries, const struct latent_shape *shape)
+{
+    struct op op = start(OP_LATENT_ATTEND);
+    op.a = queries;
+    op.latent = *shape;
+    op.out = new_buffer(g, shape->heads * shape->value_width);
     finish(g, &op);
     return op.out;
 }
@@ -267,10 +290,11 @@ buffer op_gated_norm(struct graph *g, buffer a, buffer gate, enum slot weight, f
     return op.out;
 }
 
-void op_route(struct graph *g, buffer logits)
+void op_route(struct graph *g, buffer logits, const struct router_shape *shape)
 {
     struct op op = start(OP_ROUTE);
     op.a = logits;
+    op.router = *shape;
     finish(g, &op);
 }
 

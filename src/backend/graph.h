@@ -40,9 +40,11 @@ enum op_kind {
     OP_PROJECT,          /* out = weight · a */
     OP_ADD_PROJECT,      /* out += weight · a */
     OP_SPLIT_GATE,       /* per head [q | gate] in a: out = q, b = gate */
-    OP_ROPE,             /* a ← rotated by angles b */
+    OP_ROPE,             /* heads in a ← rotated by angles b */
     OP_KV_APPEND,        /* keys a and values b go to the cache */
     OP_ATTEND,           /* out = attention of queries a over the cache */
+    OP_LATENT_APPEND,    /* latent and key in a, normalised and rotated by b, go to the cache */
+    OP_LATENT_ATTEND,    /* out = latent attention of queries a over the cache */
     OP_SIGMOID_MULTIPLY, /* out = a ⊙ sigmoid(b) */
     OP_SILU_MULTIPLY,    /* out = silu(a) ⊙ b */
     OP_CONV,             /* out = silu(causal convolution of a), with state */
@@ -50,22 +52,46 @@ enum op_kind {
     OP_DELTA,            /* out = gated delta rule over a, strengths b, decays c, with state */
     OP_GATED_NORM,       /* out = rms over each head of a, weight shared, ⊙ silu(b) */
     OP_ROUTE,            /* routes = the best experts by logits a */
-    OP_COMBINE,          /* out += Σ weight·expert (in c) + sigmoid(b)·a */
+    OP_COMBINE, /* out += Σ weight·expert (in c) + sigmoid(b)·a; a and b may be absent */
     OP_KINDS
+};
+
+/* Rotary positions: which channels of a head turn, and how they pair. */
+struct rope_shape {
+    uint32_t offset;           /* first rotary channel of a head */
+    uint32_t width;            /* how many */
+    bool interleaved;          /* pairs (2i, 2i+1); else (i, i + width / 2) */
+    const double *frequencies; /* [width / 2], borrowed */
+    double multiplier;         /* on cosines and sines */
 };
 
 /* Sizes of a full-attention layer. */
 struct attention_shape {
     uint32_t heads, kv_heads, head_width;
-    uint32_t rotary_width;
     float scale; /* of the scores */
 };
 
-/* Sizes of a gated delta net.  Value head h reads key head h / (value_heads / key_heads). */
+/* Sizes of a latent-attention layer.  A query head is [nope | rope], the cache holds
+ * [latent | rope] for all heads together. */
+struct latent_shape {
+    uint32_t heads, latent_width, nope_width, rope_width, value_width;
+    float scale; /* of the scores */
+};
+
+/* Sizes of a gated delta net. */
 struct delta_shape {
     uint32_t key_heads, value_heads;
     uint32_t key_width, value_width;
     uint32_t taps;
+    bool tiled; /* value head h reads key head h mod key_heads; else h / (value / key heads) */
+};
+
+/* How experts are chosen and weighted. */
+struct router_shape {
+    bool sigmoid;     /* independent scores with a bias (in ROUTER_BIAS); else a softmax */
+    bool renormalise; /* the chosen weights add up to 1 */
+    float scale;      /* then times this */
+    uint32_t groups, top_groups; /* only experts of the best groups are looked at */
 };
 
 struct op {
@@ -73,10 +99,14 @@ struct op {
     buffer out, a, b, c; /* as the list above says; unused ones are NO_BUFFER */
     enum slot weight, weight2;
     float epsilon;
-    uint32_t heads, head_width; /* norms over heads */
-    const double *frequencies;  /* OP_ROPE_ANGLES: [rotary_width / 2], borrowed */
-    struct attention_shape attention;
-    struct delta_shape delta;
+    uint32_t heads, head_width; /* of norms and rotations over heads */
+    union {
+        struct rope_shape rope;           /* OP_ROPE_ANGLES, OP_ROPE, OP_LATENT_APPEND */
+        struct attention_shape attention; /* OP_SPLIT_GATE, OP_KV_APPEND, OP_ATTEND */
+        struct latent_shape latent;       /* OP_LATENT_ATTEND */
+        struct delta_shape delta;         /* OP_CONV, OP_UNIT_NORM, OP_DELTA */
+        struct router_shape router;       /* OP_ROUTE */
+    };
 };
 
 #define NO_BUFFER ((buffer){ UINT16_MAX })
@@ -110,8 +140,7 @@ static inline buffer graph_shared(enum shared_buffer which)
 
 /* One function per operation; those with a result of their own return its buffer. */
 void op_embed(struct graph *g, buffer x);
-void op_rope_angles(struct graph *g, buffer angles, const double *frequencies,
-                    const struct attention_shape *shape);
+void op_rope_angles(struct graph *g, buffer angles, const struct rope_shape *shape);
 buffer op_rms_norm(struct graph *g, buffer a, enum slot weight, float epsilon);
 void op_rms_norm_into(struct graph *g, buffer out, buffer a, enum slot weight, float epsilon);
 void op_head_norm(struct graph *g, buffer a, enum slot weight, float epsilon, uint32_t heads,
@@ -121,10 +150,14 @@ void op_project_into(struct graph *g, buffer out, buffer a, enum slot weight);
 void op_add_project(struct graph *g, buffer out, buffer a, enum slot weight);
 void op_split_gate(struct graph *g, buffer *q, buffer *gate, buffer a,
                    const struct attention_shape *shape);
-void op_rope(struct graph *g, buffer a, buffer angles, uint32_t heads,
-             const struct attention_shape *shape);
+void op_rope(struct graph *g, buffer a, buffer angles, uint32_t heads, uint32_t head_width,
+             const struct rope_shape *shape);
 void op_kv_append(struct graph *g, buffer keys, buffer values, const struct attention_shape *shape);
 buffer op_attend(struct graph *g, buffer queries, const struct attention_shape *shape);
+/* `a` is [latent | rope]: the latent is normalised with `weight`, the rest rotated. */
+void op_latent_append(struct graph *g, buffer a, buffer angles, enum slot weight, float epsilon,
+                      const struct rope_shape *shape);
+buffer op_latent_attend(struct graph *g, buffer queries, const struct latent_shape *shape);
 buffer op_sigmoid_multiply(struct graph *g, buffer a, buffer gate);
 buffer op_silu_multiply(struct graph *g, buffer gate, buffer up);
 buffer op_conv(struct graph *g, buffer a, enum slot weight, const struct delta_shape *shape);
@@ -133,7 +166,8 @@ buffer op_delta(struct graph *g, buffer mixed, buffer strength, buffer decay,
                 const struct delta_shape *shape);
 buffer op_gated_norm(struct graph *g, buffer a, buffer gate, enum slot weight, float epsilon,
                      const struct delta_shape *shape);
-void op_route(struct graph *g, buffer logits);
+void op_route(struct graph *g, buffer logits, const struct router_shape *shape);
+/* `shared` and `scale` may be NO_BUFFER. */
 void op_combine(struct graph *g, buffer out, buffer shared, buffer scale);
 
 const char *op_name(enum op_kind kind);

@@ -2,16 +2,27 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "model/families.h"
 
 /* ------------------------------------------------------------------- memory */
 
-/* The longest matrix row: what a kernel dequantises at a time. */
-static size_t longest_row(const struct forward *f)
+static struct backend_sizes sizes_of(const struct model_config *c, size_t row_capacity,
+                                     size_t context)
 {
-    const struct model_config *c = f->config;
-    size_t longest = max_size(c->width, max_size(c->expert_width, c->shared_width));
-    longest = max_size(longest, (size_t)c->heads * c->head_width);
-    return max_size(longest, (size_t)c->delta_value_heads * c->delta_value_width);
+    bool latent = c->family->mixer == MIXER_LATENT;
+    size_t cols = max_size(c->width, max_size(c->expert_width, c->shared_width));
+    cols = max_size(cols, max_size(c->dense_width, c->query_rank));
+    cols = max_size(cols, (size_t)c->heads * max_size(c->head_width, c->value_width));
+    cols = max_size(cols, (size_t)c->delta_value_heads * c->delta_value_width);
+    return (struct backend_sizes){
+        .row_count = row_capacity,
+        .matrix_cols = cols,
+        .context = context,
+        .experts = c->experts,
+        .latent_head_floats =
+            latent ? (size_t)(c->nope_width + c->value_width) * c->latent_width : 0,
+        .latent_width = c->latent_width,
+    };
 }
 
 static float *new_floats(struct arena *arena, size_t rows, uint64_t width)
@@ -31,9 +42,9 @@ mf_status forward_init(struct forward *f, const struct forward_parts *parts, str
                            .backend = parts->backend,
                            .row_capacity = row_capacity };
     size_t pairs = row_capacity * c->experts_per_token;
+    struct backend_sizes sizes = sizes_of(c, row_capacity, context);
     mf_status status = recipes_build(&f->recipes, c, arena, why);
-    if (status == MF_OK)
-        status = f->backend->functions->reserve(f->backend, longest_row(f), context, why);
+    if (status == MF_OK) status = f->backend->functions->reserve(f->backend, &sizes, why);
     if (status != MF_OK) return status;
 
     bool complete = true;
@@ -147,6 +158,7 @@ static void lay_out_rows(struct step *step)
         uint32_t position = sequence_next_position(part->sequence);
         f->spans[s] = (struct span){ .first_row = (uint32_t)step->row_count,
                                      .row_count = part->count,
+                                     .decode = part->decode,
                                      .position = position };
         for (uint32_t i = 0; i < part->count; i++) {
             f->tokens[step->row_count] = part->tokens[i];
@@ -171,14 +183,17 @@ static mf_status run_layer(const struct step *step, uint32_t layer, mf_error *wh
     for (size_t s = 0; s < step->part_count; s++)
         sequence_view(step->parts[s].sequence, layer, &f->spans[s]);
 
+    enum ffn_kind ffn = f->config->ffns[layer];
+    bool experts = ffn == FFN_EXPERTS;
+
     double begin = clock_seconds();
     mf_status status =
-        run_recipe(step, recipes_mixer(&f->recipes, f->config->mixers[layer]), slots, why);
+        run_recipe(step, &f->recipes.before[f->config->mixers[layer]][ffn], slots, why);
     double routed = clock_seconds();
-    if (status == MF_OK && observer && observer->routes)
+    if (status == MF_OK && experts && observer && observer->routes)
         observer->routes(observer->user, layer, &f->routes, step->row_count);
-    if (status == MF_OK) status = run_experts(step, layer, why);
-    if (status == MF_OK) status = run_recipe(step, &f->recipes.experts, slots, why);
+    if (status == MF_OK && experts) status = run_experts(step, layer, why);
+    if (status == MF_OK) status = run_recipe(step, &f->recipes.after[ffn], slots, why);
     f->times.mixer_seconds += routed - begin;
     f->times.expert_seconds += clock_seconds() - routed;
     return status;

@@ -1,7 +1,7 @@
 /* forward.h: one step of a model: some rows of some sequences through all layers.
  *
- *     tokens ─ start ─▶ x ─┬─ mixer ─ routes ─ experts (leased) ─ experts recipe ─┬─▶ head ─▶ logits
- *                          └──────────────── once per layer ────────────────────┘
+ *     tokens ─ start ─▶ x ─┬─ before ─ routes ─ experts (leased) ─ after ─┬─▶ head ─▶ logits
+ *                          └──────────────── once per layer ──────────────┘
  *
  * A forward owns the scratch of a step, sized once for the largest; nothing is
  * allocated afterwards.  Rows of one step may belong to several sequences.
@@ -61,6 +61,7 @@ struct step_part {
     struct sequence *sequence;
     const int32_t *tokens;
     uint32_t count;
+    bool decode; /* generated tokens: decode arithmetic, however many rows a step has */
 };
 
 /* What a forward works with; all borrowed, all outlive it. */

@@ -1,156 +1,252 @@
 #include "engine/layer.h"
 
 #include "base/status.h"
+#include "model/families.h"
 
 #include <math.h>
 
-/* Added to the sum of squares when queries and keys of a delta net are normalised;
- * fixed by the architecture, not by the configuration. */
-#define DELTA_NORM_EPSILON 1e-6f
+/* Fixed by the architectures, not by the configuration: what is added to the sum of
+ * squares of a delta net's queries and keys, and to the mean of a latent's. */
+#define DELTA_NORM_EPSILON  1e-6f
+#define LATENT_NORM_EPSILON 1e-6f
 
-static struct attention_shape attention_shape(const struct model_config *c)
+/* What the builders of one model share. */
+struct builder {
+    const struct model_config *config;
+    struct rope_shape rope;
+};
+
+static float score_scale(const struct model_config *c)
 {
-    return (struct attention_shape){ .heads = c->heads,
-                                     .kv_heads = c->kv_heads,
-                                     .head_width = c->head_width,
-                                     .rotary_width = c->rotary_width,
-                                     .scale = (float)(1.0 / sqrt((double)c->head_width)) };
+    return (float)(c->rope.score_multiplier / sqrt((double)c->head_width));
 }
 
-static struct delta_shape delta_shape(const struct model_config *c)
+static void build_start(struct graph *g, const struct builder *b)
 {
-    return (struct delta_shape){ .key_heads = c->delta_key_heads,
-                                 .value_heads = c->delta_value_heads,
-                                 .key_width = c->delta_key_width,
-                                 .value_width = c->delta_value_width,
-                                 .taps = c->delta_taps };
-}
-
-static void build_start(struct graph *g, const struct model_config *c, const double *frequencies)
-{
-    struct attention_shape shape = attention_shape(c);
     op_embed(g, graph_shared(SHARED_X));
-    op_rope_angles(g, graph_shared(SHARED_ANGLES), frequencies, &shape);
+    op_rope_angles(g, graph_shared(SHARED_ANGLES), &b->rope);
 }
 
-/* The end of every mixer: the residual, the norm that router and experts read, the router. */
-static void build_residual_and_route(struct graph *g, const struct model_config *c, buffer mixed,
-                                     enum slot out)
+/* Grouped-query attention; with an output gate o = Wo · (attention ⊙ sigmoid(gate)). */
+static buffer build_attention(struct graph *g, const struct builder *b, buffer normed)
 {
-    buffer x = graph_shared(SHARED_X), routed = graph_shared(SHARED_ROUTED);
-    op_add_project(g, x, mixed, out);
-    op_rms_norm_into(g, routed, x, SLOT_FFN_NORM, c->norm_epsilon);
-    op_route(g, op_project(g, routed, SLOT_ROUTER, c->experts));
-}
-
-/* Gated full attention: o = Wo · (attention ⊙ sigmoid(gate)). */
-static void build_attention(struct graph *g, const struct model_config *c)
-{
-    struct attention_shape shape = attention_shape(c);
+    const struct model_config *c = b->config;
+    struct attention_shape shape = { c->heads, c->kv_heads, c->head_width, score_scale(c) };
     uint32_t queries = c->heads * c->head_width, keys = c->kv_heads * c->head_width;
-    buffer angles = graph_shared(SHARED_ANGLES);
-    buffer q, gate;
+    buffer angles = graph_shared(SHARED_ANGLES), gate = NO_BUFFER;
 
-    buffer normed = op_rms_norm(g, graph_shared(SHARED_X), SLOT_MIXER_NORM, c->norm_epsilon);
-    buffer both = op_project(g, normed, SLOT_Q, 2 * queries);
+    buffer q = op_project(g, normed, SLOT_Q, c->output_gate ? 2 * queries : queries);
     buffer k = op_project(g, normed, SLOT_K, keys);
     buffer v = op_project(g, normed, SLOT_V, keys);
-    op_split_gate(g, &q, &gate, both, &shape);
+    if (c->output_gate) op_split_gate(g, &q, &gate, q, &shape);
     op_head_norm(g, q, SLOT_Q_NORM, c->norm_epsilon, c->heads, c->head_width);
     op_head_norm(g, k, SLOT_K_NORM, c->norm_epsilon, c->kv_heads, c->head_width);
-    op_rope(g, q, angles, c->heads, &shape);
-    op_rope(g, k, angles, c->kv_heads, &shape);
+    op_rope(g, q, angles, c->heads, c->head_width, &b->rope);
+    op_rope(g, k, angles, c->kv_heads, c->head_width, &b->rope);
     op_kv_append(g, k, v, &shape);
     buffer heads = op_attend(g, q, &shape);
-    buffer gated = op_sigmoid_multiply(g, heads, gate);
-    build_residual_and_route(g, c, gated, SLOT_ATTENTION_OUT);
+    return c->output_gate ? op_sigmoid_multiply(g, heads, gate) : heads;
+}
+
+/* Multi-head latent attention: the cache holds [latent | rotated key] for all heads. */
+static buffer build_latent(struct graph *g, const struct builder *b, buffer normed)
+{
+    const struct model_config *c = b->config;
+    struct latent_shape shape = { .heads = c->heads,
+                                  .latent_width = c->latent_width,
+                                  .nope_width = c->nope_width,
+                                  .rope_width = c->rope.rotary_width,
+                                  .value_width = c->value_width,
+                                  .scale = score_scale(c) };
+    struct rope_shape query_rope = b->rope;
+    query_rope.offset = c->nope_width;
+    buffer angles = graph_shared(SHARED_ANGLES), q;
+    uint32_t queries = c->heads * c->head_width;
+
+    if (c->query_rank > 0) {
+        buffer narrow = op_project(g, normed, SLOT_Q_A, c->query_rank);
+        buffer narrow_normed = op_rms_norm(g, narrow, SLOT_Q_A_NORM, LATENT_NORM_EPSILON);
+        q = op_project(g, narrow_normed, SLOT_Q_B, queries);
+    } else {
+        q = op_project(g, normed, SLOT_Q, queries);
+    }
+    buffer kv = op_project(g, normed, SLOT_KV_A, c->latent_width + c->rope.rotary_width);
+    op_rope(g, q, angles, c->heads, c->head_width, &query_rope);
+    op_latent_append(g, kv, angles, SLOT_KV_A_NORM, LATENT_NORM_EPSILON, &b->rope);
+    return op_latent_attend(g, q, &shape);
 }
 
 /* Gated delta net: S ← γS + β(v - γS·k)kᵀ per head, o = Wo · (norm(S·q) ⊙ silu(z)). */
-static void build_delta(struct graph *g, const struct model_config *c)
+static buffer build_delta(struct graph *g, const struct builder *b, buffer normed)
 {
-    struct delta_shape shape = delta_shape(c);
+    const struct model_config *c = b->config;
+    struct delta_shape shape = { .key_heads = c->delta_key_heads,
+                                 .value_heads = c->delta_value_heads,
+                                 .key_width = c->delta_key_width,
+                                 .value_width = c->delta_value_width,
+                                 .taps = c->delta_taps,
+                                 .tiled = c->delta_heads_tiled };
     uint32_t values = c->delta_value_heads * c->delta_value_width;
 
-    buffer normed = op_rms_norm(g, graph_shared(SHARED_X), SLOT_MIXER_NORM, c->norm_epsilon);
     buffer qkv = op_project(g, normed, SLOT_DELTA_QKV, config_delta_channels(c));
     buffer z = op_project(g, normed, SLOT_DELTA_Z, values);
-    buffer b = op_project(g, normed, SLOT_DELTA_B, c->delta_value_heads);
-    buffer a = op_project(g, normed, SLOT_DELTA_A, c->delta_value_heads);
+    buffer strength = op_project(g, normed, SLOT_DELTA_B, c->delta_value_heads);
+    buffer decay = op_project(g, normed, SLOT_DELTA_A, c->delta_value_heads);
     buffer mixed = op_conv(g, qkv, SLOT_DELTA_CONV, &shape);
     op_unit_norm(g, mixed, DELTA_NORM_EPSILON, &shape);
-    buffer read = op_delta(g, mixed, b, a, &shape);
-    buffer gated = op_gated_norm(g, read, z, SLOT_DELTA_NORM, c->norm_epsilon, &shape);
-    build_residual_and_route(g, c, gated, SLOT_DELTA_OUT);
+    buffer read = op_delta(g, mixed, strength, decay, &shape);
+    return op_gated_norm(g, read, z, SLOT_DELTA_NORM, c->norm_epsilon, &shape);
 }
 
-/* x += Σ weight·expert + sigmoid(scale)·shared expert; the routed ones have been run. */
-static void build_experts(struct graph *g, const struct model_config *c)
+/* x += mixer(norm(x)); then the norm that feed-forward and router read, and the router. */
+static void build_before(struct graph *g, const struct builder *b, enum mixer_kind mixer,
+                         enum ffn_kind ffn)
+{
+    const struct model_config *c = b->config;
+    buffer x = graph_shared(SHARED_X), routed = graph_shared(SHARED_ROUTED);
+    buffer normed = op_rms_norm(g, x, SLOT_MIXER_NORM, c->norm_epsilon);
+    if (mixer == MIXER_DELTA)
+        op_add_project(g, x, build_delta(g, b, normed), SLOT_DELTA_OUT);
+    else if (mixer == MIXER_LATENT)
+        op_add_project(g, x, build_latent(g, b, normed), SLOT_ATTENTION_OUT);
+    else
+        op_add_project(g, x, build_attention(g, b, normed), SLOT_ATTENTION_OUT);
+    op_rms_norm_into(g, routed, x, SLOT_FFN_NORM, c->norm_epsilon);
+    if (ffn == FFN_DENSE) return;
+
+    struct router_shape router = { .sigmoid = c->router == ROUTER_SIGMOID,
+                                   .renormalise = c->renormalise,
+                                   .scale = c->routed_scale,
+                                   .groups = c->router_groups,
+                                   .top_groups = c->router_top_groups };
+    op_route(g, op_project(g, routed, SLOT_ROUTER, c->experts), &router);
+}
+
+/* SwiGLU: silu(gate·x) ⊙ (up·x), before the last matrix. */
+static buffer build_swiglu(struct graph *g, enum slot gate, enum slot up, uint32_t width)
 {
     buffer routed = graph_shared(SHARED_ROUTED);
-    buffer gate = op_project(g, routed, SLOT_SHARED_GATE, c->shared_width);
-    buffer up = op_project(g, routed, SLOT_SHARED_UP, c->shared_width);
-    buffer hidden = op_silu_multiply(g, gate, up);
-    buffer shared = op_project(g, hidden, SLOT_SHARED_DOWN, c->width);
-    buffer scale = op_project(g, routed, SLOT_SHARED_SCALE, 1);
+    buffer gates = op_project(g, routed, gate, width);
+    buffer ups = op_project(g, routed, up, width);
+    return op_silu_multiply(g, gates, ups);
+}
+
+/* x += Σ weight·expert + shared expert; the routed ones have been run. */
+static void build_experts(struct graph *g, const struct builder *b)
+{
+    const struct model_config *c = b->config;
+    buffer shared = NO_BUFFER, scale = NO_BUFFER;
+    if (c->shared_width > 0) {
+        buffer hidden = build_swiglu(g, SLOT_SHARED_GATE, SLOT_SHARED_UP, c->shared_width);
+        shared = op_project(g, hidden, SLOT_SHARED_DOWN, c->width);
+        if (c->shared_scaled)
+            scale = op_project(g, graph_shared(SHARED_ROUTED), SLOT_SHARED_SCALE, 1);
+    }
     op_combine(g, graph_shared(SHARED_X), shared, scale);
 }
 
-static void build_head(struct graph *g, const struct model_config *c)
+static void build_dense(struct graph *g, const struct builder *b)
 {
-    buffer normed = op_rms_norm(g, graph_shared(SHARED_X), SLOT_FINAL_NORM, c->norm_epsilon);
+    buffer hidden = build_swiglu(g, SLOT_DENSE_GATE, SLOT_DENSE_UP, b->config->dense_width);
+    op_add_project(g, graph_shared(SHARED_X), hidden, SLOT_DENSE_DOWN);
+}
+
+static void build_head(struct graph *g, const struct builder *b)
+{
+    buffer normed =
+        op_rms_norm(g, graph_shared(SHARED_X), SLOT_FINAL_NORM, b->config->norm_epsilon);
     op_project_into(g, graph_shared(SHARED_LOGITS), normed, SLOT_HEAD);
 }
 
-/* theta^(-2i / rotary_width) */
-static double *rope_frequencies(const struct model_config *c, struct arena *arena)
+/* ------------------------------------------------------------------- rope */
+
+/* The rotary channel that turns `turns` times within the original context. */
+static double yarn_channel(const struct rope_config *rope, double turns)
 {
-    uint32_t half = c->rotary_width / 2;
+    const double two_pi = 6.28318530717958647692;
+    return rope->rotary_width * log(rope->original_context / (two_pi * turns)) /
+           (2 * log(rope->theta));
+}
+
+/* theta^(-2i / width).  YaRN divides the slow ones by its factor, leaves the fast ones,
+ * and goes from one to the other in a ramp. */
+static double *rope_frequencies(const struct rope_config *rope, struct arena *arena)
+{
+    uint32_t half = rope->rotary_width / 2;
     double *frequencies = ARENA_NEW(arena, double, half);
-    for (uint32_t i = 0; frequencies && i < half; i++)
-        frequencies[i] = pow(c->rope_theta, -2.0 * i / c->rotary_width);
+    double low = 0, high = 0;
+    if (rope->factor > 1.0) {
+        low = fmax(floor(yarn_channel(rope, rope->beta_fast)), 0);
+        high = fmin(ceil(yarn_channel(rope, rope->beta_slow)), rope->rotary_width - 1.0);
+        if (low == high) high += 0.001;
+    }
+    for (uint32_t i = 0; frequencies && i < half; i++) {
+        double base = pow(rope->theta, -2.0 * i / rope->rotary_width);
+        double ramp = rope->factor > 1.0 ? fmin(fmax((i - low) / (high - low), 0), 1) : 0;
+        frequencies[i] = base * (1 - ramp) + base / rope->factor * ramp;
+    }
     return frequencies;
 }
 
-static void plan_recipe(struct recipes *all, struct recipe *recipe)
+/* ------------------------------------------------------------------ recipes */
+
+static mf_status finish_recipe(struct recipes *all, struct recipe *recipe, mf_error *why)
 {
+    if (!graph_check(&recipe->graph))
+        return fail(why, MF_ERR_UNSUPPORTED, "the %s recipe is longer than a graph can be",
+                    recipe->graph.label);
     buffers_plan(&recipe->plan, &recipe->graph);
     if (recipe->plan.total_width > all->scratch_width)
         all->scratch_width = recipe->plan.total_width;
+    return MF_OK;
+}
+
+/* The recipe before routing of a layer's kinds, unless it has been built. */
+static mf_status build_kind(struct recipes *out, const struct builder *b, uint32_t layer,
+                            mf_error *why)
+{
+    static const char *const labels[MIXER_KINDS] = { "attention", "latent attention", "delta net" };
+    enum mixer_kind mixer = b->config->mixers[layer];
+    enum ffn_kind ffn = b->config->ffns[layer];
+    struct recipe *recipe = &out->before[mixer][ffn];
+    if (recipe->graph.op_count > 0) return MF_OK;
+    graph_begin(&recipe->graph, labels[mixer], out->widths);
+    build_before(&recipe->graph, b, mixer, ffn);
+    return finish_recipe(out, recipe, why);
 }
 
 mf_status recipes_build(struct recipes *out, const struct model_config *c, struct arena *arena,
                         mf_error *why)
 {
-    const double *frequencies = rope_frequencies(c, arena);
-    if (!frequencies) return fail_memory(why, c->rotary_width * sizeof(double));
+    const double *frequencies = rope_frequencies(&c->rope, arena);
+    if (!frequencies) return fail_memory(why, c->rope.rotary_width * sizeof(double));
     *out = (struct recipes){ .widths = { [SHARED_X] = c->width,
                                          [SHARED_ROUTED] = c->width,
-                                         [SHARED_ANGLES] = c->rotary_width,
+                                         [SHARED_ANGLES] = c->rope.rotary_width,
                                          [SHARED_EXPERTS] = c->experts_per_token * c->width,
                                          [SHARED_LOGITS] = c->vocab_size } };
-    graph_begin(&out->start.graph, "start", out->widths);
-    graph_begin(&out->attention.graph, "attention", out->widths);
-    graph_begin(&out->delta.graph, "delta net", out->widths);
-    graph_begin(&out->experts.graph, "experts", out->widths);
-    graph_begin(&out->head.graph, "head", out->widths);
-    build_start(&out->start.graph, c, frequencies);
-    build_attention(&out->attention.graph, c);
-    build_delta(&out->delta.graph, c);
-    build_experts(&out->experts.graph, c);
-    build_head(&out->head.graph, c);
-
-    struct recipe *all[] = { &out->start, &out->attention, &out->delta, &out->experts, &out->head };
-    for (size_t i = 0; i < COUNT_OF(all); i++) {
-        if (!graph_check(&all[i]->graph))
-            return fail(why, MF_ERR_UNSUPPORTED, "the %s recipe is longer than a graph can be",
-                        all[i]->graph.label);
-        plan_recipe(out, all[i]);
+    struct builder b = { .config = c,
+                         .rope = { .width = c->rope.rotary_width,
+                                   .interleaved = c->rope.interleaved,
+                                   .frequencies = frequencies,
+                                   .multiplier = c->rope.multiplier } };
+    const struct {
+        struct recipe *recipe;
+        const char *label;
+        void (*build)(struct graph *g, const struct builder *b);
+    } single[] = {
+        { &out->start, "start", build_start },
+        { &out->after[FFN_EXPERTS], "experts", build_experts },
+        { &out->after[FFN_DENSE], "dense", build_dense },
+        { &out->head, "head", build_head },
+    };
+    mf_status status = MF_OK;
+    for (size_t i = 0; i < COUNT_OF(single) && status == MF_OK; i++) {
+        graph_begin(&single[i].recipe->graph, single[i].label, out->widths);
+        single[i].build(&single[i].recipe->graph, &b);
+        status = finish_recipe(out, single[i].recipe, why);
     }
-    return MF_OK;
-}
-
-const struct recipe *recipes_mixer(const struct recipes *recipes, enum mixer_kind kind)
-{
-    return kind == MIXER_ATTENTION ? &recipes->attention : &recipes->delta;
+    for (uint32_t layer = 0; layer < c->layer_count && status == MF_OK; layer++)
+        status = build_kind(out, &b, layer, why);
+    return status;
 }

@@ -1,9 +1,9 @@
 /* layer.h: the recipes: what each kind of layer computes.
  *
  *     start    embedding, angles                          once per step
- *     mixer    norm, attention or delta net, residual,    per layer, before routing
- *              norm, router
- *     experts  shared expert, weighted sum, residual      per layer, after routing
+ *     before   norm, mixer, residual, norm, router        per layer, up to routing
+ *     after    shared expert, weighted sum, residual;     per layer, behind it
+ *              or a dense feed-forward
  *     head     final norm, output matrix                  for rows whose logits are wanted
  */
 #ifndef ENGINE_LAYER_H
@@ -22,8 +22,8 @@ struct recipe {
 
 struct recipes {
     struct recipe start;
-    struct recipe attention, delta; /* MIXER_ATTENTION, MIXER_DELTA */
-    struct recipe experts;
+    struct recipe before[MIXER_KINDS][FFN_KINDS]; /* those kinds that the model has */
+    struct recipe after[FFN_KINDS];
     struct recipe head;
     uint32_t widths[SHARED_COUNT]; /* of the shared buffers */
     uint64_t scratch_width;        /* floats per row that the largest plan needs */
@@ -32,7 +32,5 @@ struct recipes {
 /* Builds and plans all of them; frequencies are taken from `arena`. */
 mf_status recipes_build(struct recipes *out, const struct model_config *config, struct arena *arena,
                         mf_error *why);
-
-const struct recipe *recipes_mixer(const struct recipes *recipes, enum mixer_kind kind);
 
 #endif

@@ -67,7 +67,8 @@ static mf_status feed_chunks(struct session *session, const int32_t *tokens, siz
 {
     for (size_t done = 0; done < count;) {
         uint32_t rows = (uint32_t)min_size(session->chunk_rows, count - done);
-        struct step_part part = { &session->sequence, tokens + done, rows };
+        /* One token alone is a generated one; more are a prompt, however it is cut. */
+        struct step_part part = { &session->sequence, tokens + done, rows, count == 1 };
         mf_status status = forward_step(&session->forward, &part, 1, why);
         if (status == MF_OK && each) status = each_row(session, done, rows, each, user, why);
         if (status != MF_OK) return status;

@@ -49,6 +49,8 @@ struct kernels {
     void (*rms_norm)(float *out, const float *x, const float *w, float epsilon, size_t n);
     /* x ← x · scale · (Σx² + epsilon)^-½ */
     void (*unit_norm)(float *x, float scale, float epsilon, size_t n);
+    /* x ← exp(x - shift) */
+    void (*exp_shifted)(float *x, float shift, size_t n);
     /* x ← exp(x - max) / Σ */
     void (*softmax)(float *x, size_t n);
     /* out = silu(gate) ⊙ up; out may be either */

@@ -16,6 +16,7 @@ const struct kernels NAMED(kernels) = {
     .add_scaled = NAMED(add_scaled),
     .rms_norm = NAMED(rms_norm),
     .unit_norm = NAMED(unit_norm),
+    .exp_shifted = NAMED(exp_shifted),
     .softmax = NAMED(softmax),
     .silu_multiply = NAMED(silu_multiply),
     .sigmoid_multiply = NAMED(sigmoid_multiply),

@@ -13,6 +13,7 @@ float NAMED(dot)(const float *a, const float *b, size_t n);
 void NAMED(add_scaled)(float *y, const float *x, float a, size_t n);
 void NAMED(rms_norm)(float *out, const float *x, const float *w, float epsilon, size_t n);
 void NAMED(unit_norm)(float *x, float scale, float epsilon, size_t n);
+void NAMED(exp_shifted)(float *x, float shift, size_t n);
 void NAMED(softmax)(float *x, size_t n);
 void NAMED(silu_multiply)(float *out, const float *gate, const float *up, size_t n);
 void NAMED(sigmoid_multiply)(float *out, const float *x, const float *gate, size_t n);

@@ -35,6 +35,13 @@ static float greatest(const float *x, size_t n)
     return most;
 }
 
+void NAMED(exp_shifted)(float *x, float shift, size_t n)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) lanes_store(x + i, lanes_exp(lanes_load(x + i) - shift));
+    if (i < n) lanes_store_some(x + i, lanes_exp(lanes_load_some(x + i, n - i) - shift), n - i);
+}
+
 void NAMED(softmax)(float *x, size_t n)
 {
     if (n == 0) return;

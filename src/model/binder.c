@@ -52,10 +52,12 @@ static mf_status shape_problem(const struct binder *b, const struct matrix_need 
                 tensor_shape_text(found, text, sizeof text), expected);
 }
 
-/* Whether the tensor is [stack][rows][cols] (without `stack` when that is 0). */
+/* Whether the tensor is [stack][rows][cols], without `stack` when that is 0; a matrix of
+ * one row may be a vector. */
 static bool shape_is(const struct tensor *t, uint64_t stack, uint64_t rows, uint64_t cols)
 {
     const uint64_t *shape = t->shape;
+    if (!stack && rows == 1 && t->rank == 1) return shape[0] == cols;
     if (stack) {
         if (t->rank != 3 || shape[0] != stack) return false;
         shape++;
@@ -139,17 +141,45 @@ static mf_status describe_affine(struct matrix_source *out, const struct binder 
     return MF_OK;
 }
 
+static uint64_t tiles(uint64_t count, uint32_t tile)
+{
+    return (count + tile - 1) / tile;
+}
+
+/* FP8 with a scale for every tile of the matrix. */
+static mf_status describe_tiled(struct matrix_source *out, const struct binder *b,
+                                const struct matrix_need *need, mf_error *why)
+{
+    const struct tensor *values = out->values, *scales = out->scales;
+    uint64_t scale_cols = tiles(need->cols, b->tile_cols);
+    if (!shape_is(values, need->stack, need->rows, need->cols))
+        return shape_problem(b, need, values, why);
+    bool known = is_scale_format(scales->format) || scales->format == FORMAT_F8_E8M0;
+    if (!known || !shape_is(scales, need->stack, tiles(need->rows, b->tile_rows), scale_cols))
+        return fail(why, MF_ERR_MISMATCH,
+                    "%s: the scales %s do not hold one number for each %u x %u tile of %s",
+                    b->source->where, scales->name, b->tile_rows, b->tile_cols, need->name);
+    out->shape.format = FORMAT_F8_E4M3;
+    out->shape.scale_format = scales->format;
+    out->shape.group_rows = b->tile_rows;
+    out->shape.group_cols = b->tile_cols;
+    out->shape.scale_row_bytes = scale_cols * format_info(scales->format)->block_bytes;
+    return MF_OK;
+}
+
 static mf_status describe_plain(struct matrix_source *out, const struct binder *b,
                                 const struct matrix_need *need, mf_error *why)
 {
     const struct tensor *values = out->values;
     if (!shape_is(values, need->stack, need->rows, need->cols))
         return shape_problem(b, need, values, why);
-    if (!is_scale_format(values->format))
-        return fail(why, MF_ERR_UNSUPPORTED, "%s: tensor %s is %s, which is not supported",
+    bool known = values->format < FORMAT_COUNT;
+    bool scaled_elsewhere = values->format == FORMAT_F8_E4M3;
+    if (!known || !format_info(values->format)->dequantise || scaled_elsewhere)
+        return fail(why, MF_ERR_UNSUPPORTED, "%s: tensor %s is %s, which is not supported%s",
                     b->source->where, values->name,
-                    values->format < FORMAT_COUNT ? format_info(values->format)->name
-                                                  : "of unknown type");
+                    known ? format_info(values->format)->name : "of unknown type",
+                    scaled_elsewhere ? " without its weight_scale_inv" : "");
     out->shape.format = values->format;
     return MF_OK;
 }
@@ -166,23 +196,60 @@ mf_status binder_find_matrix(struct matrix_source *out, const struct binder *bin
                     (unsigned long long)need->cols);
     struct tensor *scales = find_beside(binder, need->name, ".scales");
     struct tensor *biases = find_beside(binder, need->name, ".biases");
+    struct tensor *tile_scales = find_beside(binder, need->name, ".weight_scale_inv");
+    bool tiled = !scales && tile_scales && values->format == FORMAT_F8_E4M3;
     out->values = values;
+    out->scales = tiled ? tile_scales : scales;
+    out->biases = biases;
     values->used = true;
+    if (out->scales) ((struct tensor *)out->scales)->used = true;
+    if (biases) biases->used = true;
 
     mf_status status;
-    if (scales) {
-        out->scales = scales;
-        out->biases = biases;
-        scales->used = true;
-        if (biases) biases->used = true;
+    if (scales)
         status = describe_affine(out, binder, need, why);
-    } else {
+    else if (tiled)
+        status = describe_tiled(out, binder, need, why);
+    else
         status = describe_plain(out, binder, need, why);
-    }
     if (status != MF_OK) return status;
     uint64_t row_bytes;
     if (!format_row_bytes(&row_bytes, out->shape.format, need->cols))
         return shape_problem(binder, need, values, why);
     out->shape.row_bytes = row_bytes;
     return MF_OK;
+}
+
+bool binder_rule_name(char out[TENSOR_NAME_MAX], const struct binder *binder,
+                      const struct tensor_rule *rule, uint32_t layer)
+{
+    const char *pattern = binder->gguf ? rule->gguf_name : rule->name;
+    const char *prefix = rule->kind == RULE_HEAD ? binder->head_prefix : binder->prefix;
+    if (!pattern) return false;
+    binder_name(out, binder->gguf ? "" : prefix, pattern, layer, 0);
+    return true;
+}
+
+static mf_status read_tensor(const uint8_t **out, const struct binder *b,
+                             const struct tensor *tensor, mf_error *why)
+{
+    if (!tensor) return MF_OK;
+    uint8_t *bytes = arena_take_raw(b->arena, tensor->bytes, 1);
+    if (!bytes) return fail_memory(why, tensor->bytes);
+    *out = bytes;
+    return tensor_read(b->source->directory, tensor, bytes, why);
+}
+
+mf_status binder_read_matrix(struct weight *out, const struct binder *binder,
+                             const struct matrix_need *need, mf_error *why)
+{
+    struct matrix_source source;
+    mf_status status = binder_find_matrix(&source, binder, need, why);
+    if (status != MF_OK) return status;
+    *out = source.shape;
+    if (need->stack) out->rows *= need->stack;
+    status = read_tensor(&out->values, binder, source.values, why);
+    if (status == MF_OK) status = read_tensor(&out->scales, binder, source.scales, why);
+    if (status == MF_OK) status = read_tensor(&out->biases, binder, source.biases, why);
+    return status;
 }

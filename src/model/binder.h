@@ -10,10 +10,12 @@ enum { TENSOR_NAME_MAX = 256 };
 
 struct binder {
     const struct weights_source *source;
-    const char *prefix;         /* of the language model's tensors */
-    const char *head_prefix;    /* of lm_head */
-    const json_t *quantization; /* MLX's list of modules, or NULL */
-    bool mlx;                   /* written by MLX: norms are kept as they are */
+    const char *prefix;            /* of the language model's tensors */
+    const char *head_prefix;       /* of lm_head */
+    bool gguf;                     /* GGUF's names; else those of Hugging Face and MLX */
+    const json_t *quantization;    /* MLX's list of modules, or NULL */
+    uint32_t tile_rows, tile_cols; /* of FP8's scales */
+    bool keeps_norms;              /* written by MLX or as GGUF: norms hold 1 + w already */
     struct arena *arena;
 };
 
@@ -23,7 +25,7 @@ struct matrix_source {
     const struct tensor *values, *scales, *biases;
 };
 
-/* A matrix [rows][cols], or with `stack` > 0 that many of them in one tensor. */
+/* A matrix [rows][cols], or with `stack` > 0 that many of them in one tensor of rank 3. */
 struct matrix_need {
     const char *name; /* of the tensor with its values */
     uint64_t stack, rows, cols;
@@ -36,6 +38,19 @@ mf_status binder_find_matrix(struct matrix_source *out, const struct binder *bin
 void binder_name(char out[TENSOR_NAME_MAX], const char *prefix, const char *name, uint32_t first,
                  uint32_t second);
 
+/* The name of a rule's tensor in this checkpoint; false when it cannot have one. */
+bool binder_rule_name(char out[TENSOR_NAME_MAX], const struct binder *binder,
+                      const struct tensor_rule *rule, uint32_t layer);
+
+/* Reads a matrix into the arena. */
+mf_status binder_read_matrix(struct weight *out, const struct binder *binder,
+                             const struct matrix_need *need, mf_error *why);
+
+/* binder_delta.c: fused projections of a delta net, whose rows are grouped by key head. */
+mf_status binder_bind_fused_delta(struct weight slots[SLOT_COUNT], const struct binder *binder,
+                                  const struct tensor_rule *rule, const char *name, mf_error *why);
+
+/* weights_experts.c */
 mf_status binder_bind_experts(struct expert_matrix out[EXPERT_PARTS], const struct binder *binder,
                               uint32_t layer, mf_error *why);
 

@@ -1,19 +1,11 @@
+/* config.c: config.json of Hugging Face and MLX checkpoints. */
 #include "model/config.h"
 
 #include "base/status.h"
+#include "model/config_checks.h"
 #include "model/families.h"
 
-/* No published model comes near these; a file that does is damaged or hostile. */
-enum {
-    WIDTH_MAX = 1 << 20,
-    LAYERS_MAX = 4096,
-    HEADS_MAX = 65536,
-    HEAD_WIDTH_MAX = 8192,
-    EXPERTS_MAX = 65536,
-    VOCAB_MAX = 1 << 24,
-    CONTEXT_MAX = 1 << 20,
-    TAPS_MAX = 64,
-};
+#include <math.h>
 
 /* Reads fields of one object; the first problem sticks and later reads do nothing. */
 struct reader {
@@ -23,13 +15,58 @@ struct reader {
     mf_error *why;
 };
 
-/* Each reader keeps *out, a family's default, when the field is absent. */
-static void count(uint32_t *out, struct reader *r, const char *key, uint64_t high)
+/* Whole numbers.  Families call some of them by different names. */
+static const struct count_field {
+    const char *key;
+    size_t offset; /* in struct model_config */
+    uint64_t low, high;
+} count_fields[] = {
+#define COUNT(key, field, low, high)                                                               \
+    {                                                                                              \
+        key, offsetof(struct model_config, field), low, high                                       \
+    }
+    COUNT("hidden_size", width, 1, WIDTH_MAX),
+    COUNT("vocab_size", vocab_size, 1, VOCAB_MAX),
+    COUNT("max_position_embeddings", context_length, 1, UINT32_MAX),
+    COUNT("num_hidden_layers", layer_count, 1, LAYERS_MAX),
+    COUNT("full_attention_interval", full_attention_interval, 1, LAYERS_MAX),
+    COUNT("num_attention_heads", heads, 1, HEADS_MAX),
+    COUNT("num_key_value_heads", kv_heads, 1, HEADS_MAX),
+    COUNT("head_dim", head_width, 1, HEAD_WIDTH_MAX),
+    COUNT("kv_lora_rank", latent_width, 1, WIDTH_MAX),
+    COUNT("qk_nope_head_dim", nope_width, 1, HEAD_WIDTH_MAX),
+    COUNT("qk_rope_head_dim", rope.rotary_width, 1, HEAD_WIDTH_MAX),
+    COUNT("v_head_dim", value_width, 1, HEAD_WIDTH_MAX),
+    COUNT("linear_num_key_heads", delta_key_heads, 1, HEADS_MAX),
+    COUNT("linear_num_value_heads", delta_value_heads, 1, HEADS_MAX),
+    COUNT("linear_key_head_dim", delta_key_width, 1, HEAD_WIDTH_MAX),
+    COUNT("linear_value_head_dim", delta_value_width, 1, HEAD_WIDTH_MAX),
+    COUNT("linear_conv_kernel_dim", delta_taps, 1, TAPS_MAX),
+    COUNT("num_local_experts", experts, 1, EXPERTS_MAX),
+    COUNT("num_experts", experts, 1, EXPERTS_MAX),
+    COUNT("n_routed_experts", experts, 1, EXPERTS_MAX),
+    COUNT("num_experts_per_tok", experts_per_token, 1, EXPERTS_MAX),
+    COUNT("moe_intermediate_size", expert_width, 1, WIDTH_MAX),
+    COUNT("shared_expert_intermediate_size", shared_width, 0, WIDTH_MAX),
+    COUNT("n_group", router_groups, 1, EXPERTS_MAX),
+    COUNT("topk_group", router_top_groups, 1, EXPERTS_MAX),
+    COUNT("intermediate_size", dense_width, 1, WIDTH_MAX),
+    COUNT("first_k_dense_replace", leading_dense_layers, 0, LAYERS_MAX),
+    COUNT("decoder_sparse_step", sparse_step, 1, LAYERS_MAX),
+#undef COUNT
+};
+
+/* An absent field keeps the family's default. */
+static void read_counts(struct reader *r, struct model_config *c)
 {
-    uint64_t value = *out;
-    if (r->status != MF_OK) return;
-    r->status = json_maybe_count(&value, r->json, key, 1, high, r->where, r->why);
-    if (r->status == MF_OK) *out = (uint32_t)value;
+    for (size_t i = 0; i < COUNT_OF(count_fields) && r->status == MF_OK; i++) {
+        const struct count_field *f = &count_fields[i];
+        uint32_t *field = (uint32_t *)(void *)((char *)c + f->offset);
+        uint64_t value = *field;
+        r->status = json_maybe_count(&value, r->json, f->key, f->low, f->high, r->where, r->why);
+        *field = (uint32_t)value;
+    }
+    c->context_length = (uint32_t)min_size(c->context_length, CONTEXT_MAX);
 }
 
 static void real(double *out, struct reader *r, const json_t *json, const char *key)
@@ -57,67 +94,84 @@ static void refuse_if(bool wrong, struct reader *r, const char *sentence)
         r->status = fail(r->why, MF_ERR_UNSUPPORTED, "%s: %s", r->where, sentence);
 }
 
-static void read_rope(struct reader *r, struct model_config *c)
+/* ------------------------------------------------------------------- parts */
+
+static void read_rope(struct reader *r, struct rope_config *rope, struct yarn_fields *yarn)
 {
     /* Newer files keep rope's numbers in an object of their own. */
-    const json_t *rope = json_object_get(r->json, "rope_parameters");
-    if (!json_is_object(rope)) rope = r->json;
-    real(&c->rope_theta, r, r->json, "rope_theta");
-    real(&c->rope_theta, r, rope, "rope_theta");
-    real(&c->rotary_factor, r, r->json, "partial_rotary_factor");
-    real(&c->rotary_factor, r, rope, "partial_rotary_factor");
+    const json_t *own = json_object_get(r->json, "rope_parameters");
+    if (!json_is_object(own)) own = r->json;
+    real(&rope->theta, r, r->json, "rope_theta");
+    real(&rope->theta, r, own, "rope_theta");
+    real(&rope->partial, r, r->json, "partial_rotary_factor");
+    real(&rope->partial, r, own, "partial_rotary_factor");
+    rope->interleaved = flag(r, r->json, "rope_interleave", rope->interleaved);
 
     const json_t *scaling = json_object_get(r->json, "rope_scaling");
-    if (!json_is_object(scaling)) scaling = rope;
+    if (!json_is_object(scaling)) scaling = own;
     const char *kind = text(r, scaling, "rope_type", text(r, scaling, "type", "default"));
-    refuse_if(strcmp(kind, "default") != 0, r, "rope_type is not \"default\"");
-    refuse_if(!(c->rope_theta > 1.0 && c->rope_theta < 1e12), r, "rope_theta is out of range");
-    refuse_if(!(c->rotary_factor > 0.0 && c->rotary_factor <= 1.0), r,
-              "partial_rotary_factor is not above 0 and at most 1");
-    if (r->status != MF_OK) return;
-    c->rotary_width = (uint32_t)(c->head_width * c->rotary_factor);
-    refuse_if(c->rotary_width < 2 || c->rotary_width % 2, r,
-              "head_dim x partial_rotary_factor is not an even number of channels");
+    if (strcmp(kind, "default") == 0) return;
+    if (strcmp(kind, "yarn") != 0) {
+        if (r->status == MF_OK)
+            r->status =
+                fail(r->why, MF_ERR_UNSUPPORTED,
+                     "%s: rope_type is \"%s\", default or yarn was expected", r->where, kind);
+        return;
+    }
+    rope->beta_fast = 32;
+    rope->beta_slow = 1;
+    real(&rope->factor, r, scaling, "factor");
+    real(&rope->original_context, r, scaling, "original_max_position_embeddings");
+    real(&rope->beta_fast, r, scaling, "beta_fast");
+    real(&rope->beta_slow, r, scaling, "beta_slow");
+    real(&yarn->mscale, r, scaling, "mscale");
+    real(&yarn->mscale_all_dim, r, scaling, "mscale_all_dim");
+    real(&yarn->attention_factor, r, scaling, "attention_factor");
+    refuse_if(!(rope->factor >= 1.0), r, "the factor of rope_scaling is missing or below 1");
 }
 
-static void read_attention(struct reader *r, struct model_config *c)
+static void read_latent(struct reader *r, struct model_config *c)
 {
-    count(&c->heads, r, "num_attention_heads", HEADS_MAX);
-    count(&c->kv_heads, r, "num_key_value_heads", HEADS_MAX);
-    count(&c->head_width, r, "head_dim", HEAD_WIDTH_MAX);
-    refuse_if(c->heads % c->kv_heads != 0, r,
-              "num_attention_heads is not a multiple of num_key_value_heads");
-    refuse_if(!flag(r, r->json, "attn_output_gate", true), r, "attn_output_gate is false");
-    refuse_if(flag(r, r->json, "attention_bias", false), r, "attention_bias is true");
-    refuse_if(flag(r, r->json, "use_sliding_window", false), r, "use_sliding_window is true");
-    read_rope(r, c);
+    /* null, other than an absent field, means: no narrower stream. */
+    const json_t *rank = json_object_get(r->json, "q_lora_rank");
+    uint64_t value = json_is_null(rank) ? 0 : c->query_rank;
+    if (r->status == MF_OK)
+        r->status =
+            json_maybe_count(&value, r->json, "q_lora_rank", 0, WIDTH_MAX, r->where, r->why);
+    c->query_rank = (uint32_t)value;
 }
 
-static void read_delta(struct reader *r, struct model_config *c)
+static void read_router(struct reader *r, struct model_config *c)
 {
-    count(&c->delta_key_heads, r, "linear_num_key_heads", HEADS_MAX);
-    count(&c->delta_value_heads, r, "linear_num_value_heads", HEADS_MAX);
-    count(&c->delta_key_width, r, "linear_key_head_dim", HEAD_WIDTH_MAX);
-    count(&c->delta_value_width, r, "linear_value_head_dim", HEAD_WIDTH_MAX);
-    count(&c->delta_taps, r, "linear_conv_kernel_dim", TAPS_MAX);
-    refuse_if(c->delta_value_heads % c->delta_key_heads != 0, r,
-              "linear_num_value_heads is not a multiple of linear_num_key_heads");
-    uint64_t channels = 2 * (uint64_t)c->delta_key_heads * c->delta_key_width +
-                        (uint64_t)c->delta_value_heads * c->delta_value_width;
-    refuse_if(channels > WIDTH_MAX, r, "the linear attention heads are too wide");
-}
+    double scale = (double)c->routed_scale;
+    real(&scale, r, r->json, "routed_scaling_factor");
+    c->routed_scale = (float)scale;
+    bool renormalise = flag(r, r->json, "norm_topk_prob", c->renormalise);
+    c->renormalise = renormalise || c->family->always_renormalise;
 
-static void read_experts(struct reader *r, struct model_config *c)
-{
-    count(&c->experts, r, "num_experts", EXPERTS_MAX);
-    count(&c->experts_per_token, r, "num_experts_per_tok", EXPERTS_MAX);
-    count(&c->expert_width, r, "moe_intermediate_size", WIDTH_MAX);
-    count(&c->shared_width, r, "shared_expert_intermediate_size", WIDTH_MAX);
-    refuse_if(c->experts_per_token > c->experts, r,
-              "num_experts_per_tok is greater than num_experts");
+    const char *scores = text(r, r->json, "scoring_func", NULL);
+    if (scores) {
+        refuse_if(strcmp(scores, "softmax") != 0 && strcmp(scores, "sigmoid") != 0, r,
+                  "scoring_func is neither softmax nor sigmoid");
+        c->router = strcmp(scores, "sigmoid") == 0 ? ROUTER_SIGMOID : ROUTER_SOFTMAX;
+    }
+    const char *method = text(r, r->json, "topk_method", NULL);
+    if (method && strcmp(method, "greedy") == 0) c->router_groups = c->router_top_groups = 1;
+    uint64_t shared = 0, frequency = 1;
+    if (r->status == MF_OK)
+        r->status =
+            json_maybe_count(&shared, r->json, "n_shared_experts", 0, 1024, r->where, r->why);
+    if (r->status == MF_OK)
+        r->status = json_maybe_count(&frequency, r->json, "moe_layer_freq", 1, LAYERS_MAX, r->where,
+                                     r->why);
+    refuse_if(frequency != 1, r, "moe_layer_freq is not 1");
+    refuse_if(shared * c->expert_width > WIDTH_MAX, r, "the shared experts are too wide");
+    if (shared && r->status == MF_OK) c->shared_width = (uint32_t)(shared * c->expert_width);
     refuse_if(strcmp(text(r, r->json, "hidden_act", "silu"), "silu") != 0, r,
               "hidden_act is not \"silu\"");
 }
+
+/* ------------------------------------------------------------------- lists */
 
 static void read_mixer_list(struct reader *r, struct model_config *c, const json_t *list)
 {
@@ -142,36 +196,37 @@ static void read_mixer_list(struct reader *r, struct model_config *c, const json
     }
 }
 
-static void read_layers(struct reader *r, struct model_config *c, struct arena *arena)
+static void list_mixers(struct reader *r, struct model_config *c)
 {
-    count(&c->layer_count, r, "num_hidden_layers", LAYERS_MAX);
-    count(&c->full_attention_interval, r, "full_attention_interval", LAYERS_MAX);
-    if (r->status != MF_OK) return;
-    c->mixers = ARENA_NEW(arena, enum mixer_kind, c->layer_count);
-    if (!c->mixers) {
-        r->status = fail_memory(r->why, c->layer_count * sizeof *c->mixers);
-        return;
-    }
     const json_t *list = json_object_get(r->json, "layer_types");
-    if (list && !json_is_null(list)) {
-        read_mixer_list(r, c, list);
-        return;
+    for (uint32_t i = 0; i < c->layer_count; i++) {
+        bool full = !c->family->hybrid || (i + 1) % c->full_attention_interval == 0;
+        c->mixers[i] = full ? c->family->mixer : MIXER_DELTA;
     }
-    for (uint32_t i = 0; i < c->layer_count; i++)
-        c->mixers[i] = (i + 1) % c->full_attention_interval == 0 ? MIXER_ATTENTION : MIXER_DELTA;
+    if (c->family->hybrid && list && !json_is_null(list)) read_mixer_list(r, c, list);
 }
 
-static void read_sizes(struct reader *r, struct model_config *c)
+static void list_ffns(struct reader *r, struct model_config *c)
 {
-    double epsilon = c->norm_epsilon;
-    count(&c->width, r, "hidden_size", WIDTH_MAX);
-    count(&c->vocab_size, r, "vocab_size", VOCAB_MAX);
-    count(&c->context_length, r, "max_position_embeddings", UINT32_MAX);
-    c->context_length = (uint32_t)min_size(c->context_length, CONTEXT_MAX);
-    real(&epsilon, r, r->json, "rms_norm_eps");
-    refuse_if(!(epsilon >= 0.0 && epsilon < 1.0), r, "rms_norm_eps is not between 0 and 1");
-    c->norm_epsilon = (float)epsilon;
+    for (uint32_t i = 0; i < c->layer_count; i++) {
+        bool dense = i < c->leading_dense_layers || (i + 1) % c->sparse_step != 0;
+        c->ffns[i] = dense ? FFN_DENSE : FFN_EXPERTS;
+    }
+    const json_t *list = json_object_get(r->json, "mlp_only_layers");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *entry = json_array_get(list, i);
+        json_int_t layer = json_integer_value(entry);
+        if (!json_is_integer(entry) || layer < 0 || layer >= c->layer_count) {
+            r->status = fail(r->why, MF_ERR_FORMAT,
+                             "%s: mlp_only_layers holds something that is not a layer below %u",
+                             r->where, c->layer_count);
+            return;
+        }
+        c->ffns[layer] = FFN_DENSE;
+    }
 }
+
+/* ------------------------------------------------------------------- whole */
 
 static mf_status find_family(const struct family **out, struct reader *r)
 {
@@ -189,11 +244,27 @@ static mf_status find_family(const struct family **out, struct reader *r)
                 r->where, type, known);
 }
 
+static void read_fields(struct reader *r, struct model_config *c, struct yarn_fields *yarn)
+{
+    double epsilon = (double)c->norm_epsilon;
+    real(&epsilon, r, r->json, "rms_norm_eps");
+    c->norm_epsilon = (float)epsilon;
+    read_counts(r, c);
+    read_latent(r, c);
+    read_rope(r, &c->rope, yarn);
+    read_router(r, c);
+    refuse_if(flag(r, r->json, "attn_output_gate", c->output_gate) != c->output_gate, r,
+              "attn_output_gate is not what this family has");
+    refuse_if(flag(r, r->json, "attention_bias", false), r, "attention_bias is true");
+    refuse_if(flag(r, r->json, "use_sliding_window", false), r, "use_sliding_window is true");
+}
+
 mf_status config_parse(struct model_config *out, const json_t *json, struct arena *arena,
                        const char *where, mf_error *why)
 {
     const struct family *family = NULL;
     struct reader r = { json, where, MF_OK, why };
+    struct yarn_fields yarn = { NAN, NAN, NAN };
     *out = (struct model_config){ 0 };
     mf_status status = find_family(&family, &r);
     if (status != MF_OK) return status;
@@ -205,31 +276,15 @@ mf_status config_parse(struct model_config *out, const json_t *json, struct aren
     const json_t *nested = json_object_get(json, "text_config");
     if (json_is_object(nested)) r.json = nested;
     out->tied_head = flag(&r, r.json, "tie_word_embeddings", tied);
-    read_sizes(&r, out);
-    read_layers(&r, out, arena);
-    read_attention(&r, out);
-    read_delta(&r, out);
-    read_experts(&r, out);
-    if (r.status != MF_OK) return r.status;
-    status = config_add_end_tokens(out, json, where, why);
-    if (status == MF_OK && r.json != json) status = config_add_end_tokens(out, r.json, where, why);
-    return status;
-}
-
-static mf_status add_end_token(struct model_config *config, const json_t *value, const char *where,
-                               mf_error *why)
-{
-    json_int_t id = json_integer_value(value);
-    if (!json_is_integer(value) || id < 0 || id >= config->vocab_size)
-        return fail(why, MF_ERR_FORMAT,
-                    "%s: eos_token_id holds something that is not a token id below %u", where,
-                    config->vocab_size);
-    for (size_t i = 0; i < config->end_token_count; i++)
-        if (config->end_tokens[i] == id) return MF_OK;
-    if (config->end_token_count == END_TOKENS_MAX)
-        return fail(why, MF_ERR_UNSUPPORTED, "%s: more than %d end tokens", where, END_TOKENS_MAX);
-    config->end_tokens[config->end_token_count++] = (int32_t)id;
-    return MF_OK;
+    read_fields(&r, out, &yarn);
+    if (r.status == MF_OK) r.status = config_finish(out, &yarn, where, why);
+    if (r.status == MF_OK) r.status = config_new_lists(out, arena, why);
+    if (r.status == MF_OK) list_mixers(&r, out);
+    if (r.status == MF_OK) list_ffns(&r, out);
+    if (r.status == MF_OK) r.status = config_add_end_tokens(out, json, where, why);
+    if (r.status == MF_OK && r.json != json)
+        r.status = config_add_end_tokens(out, r.json, where, why);
+    return r.status;
 }
 
 mf_status config_add_end_tokens(struct model_config *config, const json_t *json, const char *where,
@@ -237,15 +292,14 @@ mf_status config_add_end_tokens(struct model_config *config, const json_t *json,
 {
     const json_t *value = json_object_get(json, "eos_token_id");
     if (!value || json_is_null(value)) return MF_OK;
-    if (!json_is_array(value)) return add_end_token(config, value, where, why);
+    size_t count = json_is_array(value) ? json_array_size(value) : 1;
     mf_status status = MF_OK;
-    for (size_t i = 0; i < json_array_size(value) && status == MF_OK; i++)
-        status = add_end_token(config, json_array_get(value, i), where, why);
+    for (size_t i = 0; i < count && status == MF_OK; i++) {
+        const json_t *entry = json_is_array(value) ? json_array_get(value, i) : value;
+        if (!json_is_integer(entry))
+            return fail(why, MF_ERR_FORMAT, "%s: eos_token_id holds %s, a token id was expected",
+                        where, json_kind(entry));
+        status = config_add_end_token(config, json_integer_value(entry), where, why);
+    }
     return status;
-}
-
-uint32_t config_delta_channels(const struct model_config *config)
-{
-    return 2 * config->delta_key_heads * config->delta_key_width +
-           config->delta_value_heads * config->delta_value_width;
 }

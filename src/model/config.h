@@ -1,4 +1,5 @@
-/* config.h: the numbers that define a model, read from config.json.
+/* config.h: the numbers that define a model, read from config.json or from the
+ * metadata of a GGUF file.
  *
  * Everything is bounded here: whatever the file says, products of these sizes
  * fit in 64 bits, so that later code need not check them again. */
@@ -7,13 +8,35 @@
 
 #include "base/arena.h"
 #include "base/json.h"
+#include "files/metadata.h"
 
 struct family;
 
 /* How a layer mixes positions. */
 enum mixer_kind {
     MIXER_ATTENTION, /* grouped-query attention over a cache of keys and values */
+    MIXER_LATENT,    /* multi-head latent attention over a cache of latents */
     MIXER_DELTA,     /* gated delta net: a recurrent state instead of a cache */
+    MIXER_KINDS
+};
+
+enum ffn_kind { FFN_EXPERTS, FFN_DENSE, FFN_KINDS };
+
+enum router_kind {
+    ROUTER_SOFTMAX, /* probabilities over all experts */
+    ROUTER_SIGMOID, /* independent scores; a bias helps to choose and is not in the weights */
+};
+
+/* Rotary position embedding. */
+struct rope_config {
+    double theta;
+    double partial;        /* of a head's channels turn */
+    uint32_t rotary_width; /* how many that is */
+    bool interleaved;      /* pairs (2i, 2i+1); else (i, i + half) */
+    double factor;         /* YaRN: 1 when there is none */
+    double original_context, beta_fast, beta_slow;
+    double multiplier;       /* on cosines and sines */
+    double score_multiplier; /* on the scale of attention scores */
 };
 
 enum { END_TOKENS_MAX = 16 };
@@ -28,21 +51,38 @@ struct model_config {
 
     uint32_t layer_count;
     enum mixer_kind *mixers;          /* [layer_count] */
+    enum ffn_kind *ffns;              /* [layer_count] */
     uint32_t full_attention_interval; /* used when the file has no list of mixers */
 
-    /* full attention */
+    /* full attention, and heads of latent attention */
     uint32_t heads, kv_heads, head_width;
-    uint32_t rotary_width; /* leading channels of a head that turn with position */
-    double rope_theta, rotary_factor;
+    bool output_gate; /* a gate beside every query channel */
+    struct rope_config rope;
+
+    /* latent attention: a head is [nope | rope] wide */
+    uint32_t query_rank; /* 0: queries come straight from the stream */
+    uint32_t latent_width, nope_width, value_width;
 
     /* gated delta net */
     uint32_t delta_key_heads, delta_value_heads;
     uint32_t delta_key_width, delta_value_width; /* of a head */
     uint32_t delta_taps;                         /* of the causal convolution */
+    bool delta_heads_tiled; /* value head h reads key head h mod key heads (GGUF's order) */
 
     /* mixture of experts */
     uint32_t experts, experts_per_token;
-    uint32_t expert_width, shared_width;
+    uint32_t expert_width;
+    uint32_t shared_width; /* 0: no shared expert */
+    bool shared_scaled;    /* by the sigmoid of a product with the stream */
+    enum router_kind router;
+    bool renormalise;                          /* chosen weights add up to 1 */
+    float routed_scale;                        /* then times this */
+    uint32_t router_groups, router_top_groups; /* 1: no groups */
+
+    /* dense feed-forward layers */
+    uint32_t dense_width;
+    uint32_t leading_dense_layers; /* the first ones are dense */
+    uint32_t sparse_step;          /* of the others, every n-th has experts */
 
     int32_t end_tokens[END_TOKENS_MAX];
     size_t end_token_count;
@@ -52,11 +92,20 @@ struct model_config {
 mf_status config_parse(struct model_config *out, const json_t *json, struct arena *arena,
                        const char *where, mf_error *why);
 
+/* The same from the metadata of a GGUF file. */
+mf_status config_from_metadata(struct model_config *out, const struct metadata *metadata,
+                               struct arena *arena, const char *where, mf_error *why);
+
 /* Adds the ids of an eos_token_id field (a number or a list of them), each once. */
 mf_status config_add_end_tokens(struct model_config *config, const json_t *json, const char *where,
                                 mf_error *why);
+mf_status config_add_end_token(struct model_config *config, int64_t id, const char *where,
+                               mf_error *why);
 
 /* Channels of the convolution: queries, keys, values. */
 uint32_t config_delta_channels(const struct model_config *config);
+
+/* Layers with this mixer. */
+uint32_t config_count_mixers(const struct model_config *config, enum mixer_kind kind);
 
 #endif

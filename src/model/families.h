@@ -1,8 +1,8 @@
 /* families.h: the architectures, as data.
  *
- * A family is a row of a table: the sizes that its configuration leaves out,
- * and how its tensors are called and shaped.  What a layer computes is its
- * recipe (engine/layer.c). */
+ * A family is a row of a table: the sizes that its configuration leaves out, and
+ * how its tensors are called and shaped.  What a layer computes is its recipe
+ * (engine/layer.c). */
 #ifndef MODEL_FAMILIES_H
 #define MODEL_FAMILIES_H
 
@@ -15,17 +15,28 @@ enum dimension {
     DIM_ONE,
     DIM_WIDTH,
     DIM_VOCAB,
+    DIM_HEADS,
     DIM_HEAD_WIDTH,
     DIM_QUERIES,           /* heads x head width */
-    DIM_QUERIES_AND_GATES, /* a gate beside every query channel */
+    DIM_QUERIES_AND_GATES, /* twice that where there is an output gate */
     DIM_KEYS,              /* kv heads x head width */
-    DIM_DELTA_CHANNELS,
-    DIM_DELTA_VALUES, /* value heads x value width */
+    DIM_QUERY_RANK,
+    DIM_LATENT,
+    DIM_LATENT_AND_ROPE,
+    DIM_NOPE,
+    DIM_VALUE,           /* value width of a latent head */
+    DIM_KEYS_AND_VALUES, /* heads x (nope + value) */
+    DIM_ALL_VALUES,      /* heads x value */
+    DIM_DELTA_CHANNELS,  /* queries, keys, values */
+    DIM_DELTA_FUSED,     /* the same and z */
+    DIM_DELTA_GATES,     /* strengths and decays: 2 x value heads */
+    DIM_DELTA_VALUES,    /* value heads x value width */
     DIM_DELTA_VALUE_HEADS,
     DIM_DELTA_VALUE_WIDTH,
     DIM_DELTA_TAPS,
     DIM_EXPERTS,
     DIM_SHARED_WIDTH,
+    DIM_DENSE_WIDTH,
 };
 
 uint64_t dimension_size(const struct model_config *config, enum dimension dimension);
@@ -33,40 +44,64 @@ uint64_t dimension_size(const struct model_config *config, enum dimension dimens
 /* Which layers have the tensor. */
 enum rule_scope {
     SCOPE_MODEL, /* once */
-    SCOPE_EVERY_LAYER,
+    SCOPE_LAYER, /* every layer */
     SCOPE_ATTENTION,
+    SCOPE_LATENT,
+    SCOPE_LATENT_DIRECT, /* queries straight from the stream */
+    SCOPE_LATENT_RANKED, /* queries through a narrower stream */
+    SCOPE_LATENT_SPLIT,  /* where KV_B was not found */
     SCOPE_DELTA,
+    SCOPE_EXPERTS,
+    SCOPE_BIASED_ROUTER,
+    SCOPE_SHARED,
+    SCOPE_SCALED_SHARED,
+    SCOPE_DENSE,
 };
 
 /* What is done with it at load.  All but matrices become f32. */
 enum rule_kind {
-    RULE_MATRIX,    /* kept in its format */
-    RULE_HEAD,      /* a matrix that is the embedding when the model ties the two */
-    RULE_VECTOR,    /* one number per element of the shape */
-    RULE_NORM,      /* zero-centred families: a Hugging Face file holds w, we keep 1 + w */
-    RULE_CONV,      /* [channels][taps]; files have a 1 in the middle or at the end */
-    RULE_LOG_DECAY, /* stored as A_log, kept as -exp(A_log) */
+    RULE_MATRIX,          /* kept in its format */
+    RULE_MATRIX_IF_THERE, /* other rules stand in for it when it is not */
+    RULE_HEAD,            /* a matrix that is the embedding when the model ties the two */
+    RULE_VECTOR,          /* one number per element of the shape */
+    RULE_NORM,            /* zero-centred families: a Hugging Face file holds w, we keep 1 + w */
+    RULE_LOG_DECAY,       /* a safetensors file holds A_log, we keep -exp(A_log), as GGUF does */
+    RULE_DELTA_QKVZ, /* rows per key head [q | k | v | z], if there: fills DELTA_QKV and DELTA_Z */
+    RULE_DELTA_BA,   /* rows per key head [b | a]: fills DELTA_B and DELTA_A */
 };
 
+/* A slot that an earlier rule has filled is left alone: alternatives come first. */
 struct tensor_rule {
     enum slot slot;
     enum rule_kind kind;
     enum rule_scope scope;
-    const char *name;        /* after the checkpoint's prefix; %u is the layer */
+    const char *name;        /* safetensors, after the prefix; %u is the layer; NULL: not there */
+    const char *gguf_name;   /* GGUF; NULL: not there */
     enum dimension shape[3]; /* slowest first */
 };
 
+struct rule_group {
+    const struct tensor_rule *rules;
+    size_t count;
+};
+
+enum { RULE_GROUPS_MAX = 8 };
+
 struct family {
     const char *name;
-    const char *model_types[3];   /* values of config.json's model_type */
-    struct model_config defaults; /* what an absent field means */
-    const struct tensor_rule *rules;
-    size_t rule_count;
+    const char *model_types[3];    /* values of config.json's model_type */
+    const char *gguf_architecture; /* value of general.architecture */
+    struct model_config defaults;  /* what an absent field means */
+    struct rule_group groups[RULE_GROUPS_MAX];
     bool zero_centred_norms;
+    bool always_renormalise; /* whatever norm_topk_prob says */
+    enum mixer_kind mixer;   /* of layers that are not delta nets */
+    bool hybrid;             /* has delta nets */
 };
 
 /* The family of a model_type, or NULL. */
 const struct family *family_find(const char *model_type);
+const struct family *family_find_gguf(const char *architecture);
 
 /* Family `index` of the table, NULL after the last. */
 const struct family *family_at(size_t index);

@@ -20,6 +20,15 @@
     X(ATTENTION_OUT)                                                                               \
     X(Q_NORM)                                                                                      \
     X(K_NORM)                                                                                      \
+    /* latent attention (MLA); queries are Q, or Q_A and Q_B */                                    \
+    X(Q_A)                                                                                         \
+    X(Q_A_NORM)                                                                                    \
+    X(Q_B)                                                                                         \
+    X(KV_A)                                                                                        \
+    X(KV_A_NORM)                                                                                   \
+    X(KV_B) /* per head [keys | values] from the latent; or, split by head: */                     \
+    X(K_B)  /* [heads][latent][keys] */                                                            \
+    X(V_B)  /* [heads][values][latent] */                                                          \
     /* gated delta net */                                                                          \
     X(DELTA_QKV)                                                                                   \
     X(DELTA_Z)                                                                                     \
@@ -32,10 +41,15 @@
     X(DELTA_OUT)                                                                                   \
     /* mixture of experts; the experts themselves belong to the expert store */                    \
     X(ROUTER)                                                                                      \
+    X(ROUTER_BIAS)                                                                                 \
     X(SHARED_GATE)                                                                                 \
     X(SHARED_UP)                                                                                   \
     X(SHARED_DOWN)                                                                                 \
-    X(SHARED_SCALE)
+    X(SHARED_SCALE)                                                                                \
+    /* dense feed-forward layers */                                                                \
+    X(DENSE_GATE)                                                                                  \
+    X(DENSE_UP)                                                                                    \
+    X(DENSE_DOWN)
 
 enum slot {
 #define SLOT_ENUM(name) SLOT_##name,

@@ -4,6 +4,7 @@
 #include "model/binder.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* Where the language model's tensors are, by whoever wrote the checkpoint. */
 static const struct {
@@ -17,6 +18,7 @@ static const struct {
 
 static mf_status find_naming(struct binder *b, mf_error *why)
 {
+    if (b->gguf) return MF_OK;
     for (size_t i = 0; i < COUNT_OF(naming_schemes); i++) {
         char name[TENSOR_NAME_MAX];
         binder_name(name, naming_schemes[i].prefix, "embed_tokens.weight", 0, 0);
@@ -43,39 +45,37 @@ static bool written_by_mlx(const struct tensor_directory *directory)
     return false;
 }
 
-static const json_t *find_quantization(const json_t *config)
+/* What config.json says about quantised weights: MLX's list of modules, or FP8's tiles. */
+static mf_status read_quantization(struct binder *b, mf_error *why)
 {
+    const json_t *config = b->source->config_json;
     const json_t *entry = json_object_get(config, "quantization");
     if (!json_is_object(entry)) entry = json_object_get(config, "quantization_config");
-    /* With a quant_method it belongs to another scheme. */
-    bool mlx = json_is_object(entry) && !json_object_get(entry, "quant_method");
-    return mlx ? entry : NULL;
+    b->tile_rows = b->tile_cols = 128;
+    if (!json_is_object(entry)) return MF_OK;
+    const char *method = NULL;
+    mf_status status = json_maybe_text(&method, entry, "quant_method", b->source->where, why);
+    if (status != MF_OK) return status;
+    if (!method) {
+        b->quantization = entry;
+        return MF_OK;
+    }
+    if (strcmp(method, "fp8") != 0)
+        return fail(why, MF_ERR_UNSUPPORTED, "%s: quant_method is \"%s\", fp8 was expected",
+                    b->source->where, method);
+    const json_t *size = json_object_get(entry, "weight_block_size");
+    if (!size || json_is_null(size)) return MF_OK;
+    json_int_t rows = json_integer_value(json_array_get(size, 0));
+    json_int_t cols = json_integer_value(json_array_get(size, 1));
+    if (rows < 1 || cols < 1 || rows > 65536 || cols > 65536)
+        return fail(why, MF_ERR_FORMAT, "%s: weight_block_size is not two sizes of a tile",
+                    b->source->where);
+    b->tile_rows = (uint32_t)rows;
+    b->tile_cols = (uint32_t)cols;
+    return MF_OK;
 }
 
 /* ------------------------------------------------------- resident weights */
-
-static mf_status read_tensor(const uint8_t **out, const struct binder *b,
-                             const struct tensor *tensor, mf_error *why)
-{
-    if (!tensor) return MF_OK;
-    uint8_t *bytes = arena_take_raw(b->arena, tensor->bytes, 1);
-    if (!bytes) return fail_memory(why, tensor->bytes);
-    *out = bytes;
-    return tensor_read(b->source->directory, tensor, bytes, why);
-}
-
-static mf_status bind_matrix(struct weight *out, const struct binder *b,
-                             const struct matrix_need *need, mf_error *why)
-{
-    struct matrix_source source;
-    mf_status status = binder_find_matrix(&source, b, need, why);
-    if (status != MF_OK) return status;
-    *out = source.shape;
-    status = read_tensor(&out->values, b, source.values, why);
-    if (status == MF_OK) status = read_tensor(&out->scales, b, source.scales, why);
-    if (status == MF_OK) status = read_tensor(&out->biases, b, source.biases, why);
-    return status;
-}
 
 /* Whether the tensor has this shape; 1s may stand anywhere (conv1d has one). */
 static bool vector_fits(const struct tensor *t, const uint64_t *shape, size_t rank)
@@ -93,10 +93,10 @@ static bool vector_fits(const struct tensor *t, const uint64_t *shape, size_t ra
 static void finish_vector(float *values, uint64_t count, enum rule_kind kind,
                           const struct binder *b)
 {
-    bool add_one = kind == RULE_NORM && b->source->config->family->zero_centred_norms && !b->mlx;
+    bool zero_centred = b->source->config->family->zero_centred_norms && !b->keeps_norms;
     for (uint64_t i = 0; i < count; i++) {
-        if (add_one) values[i] += 1.0f;
-        if (kind == RULE_LOG_DECAY) values[i] = (float)-exp((double)values[i]);
+        if (kind == RULE_NORM && zero_centred) values[i] += 1.0f;
+        if (kind == RULE_LOG_DECAY && !b->gguf) values[i] = (float)-exp((double)values[i]);
     }
 }
 
@@ -125,11 +125,11 @@ static mf_status bind_vector(struct weight *out, const struct binder *b, const c
                     tensor_shape_text(tensor, text, sizeof text), (unsigned long long)count,
                     (unsigned long long)shape[0], rank > 1 ? ", …" : "");
 
-    const uint8_t *stored = NULL;
-    mf_status status = read_tensor(&stored, b, tensor, why);
-    if (status != MF_OK) return status;
+    uint8_t *stored = arena_take_raw(b->arena, tensor->bytes, 1);
     float *values = arena_take_raw(b->arena, count, sizeof *values);
-    if (!values) return fail_memory(why, count * sizeof *values);
+    if (!stored || !values) return fail_memory(why, tensor->bytes + count * sizeof *values);
+    mf_status status = tensor_read(b->source->directory, tensor, stored, why);
+    if (status != MF_OK) return status;
     for (uint64_t i = 0; i < count; i++) values[i] = format_load(tensor->format, stored, i);
     finish_vector(values, count, rule->kind, b);
     *out = (struct weight){ .format = FORMAT_F32,
@@ -140,63 +140,130 @@ static mf_status bind_vector(struct weight *out, const struct binder *b, const c
     return MF_OK;
 }
 
+static mf_status bind_matrix(struct weight slots[SLOT_COUNT], const struct binder *b,
+                             const struct tensor_rule *rule, const char *name, mf_error *why)
+{
+    const struct model_config *config = b->source->config;
+    bool stacked = rule->shape[2] != DIM_NONE;
+    struct matrix_need need = { .name = name,
+                                .stack = stacked ? dimension_size(config, rule->shape[0]) : 0,
+                                .rows = dimension_size(config, rule->shape[stacked]),
+                                .cols = dimension_size(config, rule->shape[1 + stacked]) };
+    return binder_read_matrix(&slots[rule->slot], b, &need, why);
+}
+
 static mf_status bind_rule(struct weight slots[SLOT_COUNT], const struct binder *b,
                            const struct tensor_rule *rule, uint32_t layer, mf_error *why)
 {
-    const struct model_config *config = b->source->config;
     char name[TENSOR_NAME_MAX];
-    bool head = rule->kind == RULE_HEAD;
-    binder_name(name, head ? b->head_prefix : b->prefix, rule->name, layer, 0);
-    if (rule->kind != RULE_MATRIX && !head)
-        return bind_vector(&slots[rule->slot], b, name, rule, why);
-    if (head && config->tied_head) {
+    if (slots[rule->slot].values || !binder_rule_name(name, b, rule, layer)) return MF_OK;
+    bool there = tensor_find(b->source->directory, name) != NULL;
+    switch (rule->kind) {
+    case RULE_MATRIX:
+        return bind_matrix(slots, b, rule, name, why);
+    case RULE_MATRIX_IF_THERE:
+        return there ? bind_matrix(slots, b, rule, name, why) : MF_OK;
+    case RULE_HEAD:
+        /* A GGUF file ties the two by leaving the head out. */
+        if (!b->source->config->tied_head && (there || !b->gguf))
+            return bind_matrix(slots, b, rule, name, why);
         slots[rule->slot] = slots[SLOT_EMBEDDING];
         return MF_OK;
+    case RULE_DELTA_QKVZ:
+        return there ? binder_bind_fused_delta(slots, b, rule, name, why) : MF_OK;
+    case RULE_DELTA_BA:
+        return binder_bind_fused_delta(slots, b, rule, name, why);
+    default:
+        return bind_vector(&slots[rule->slot], b, name, rule, why);
     }
-    struct matrix_need need = { .name = name,
-                                .rows = dimension_size(config, rule->shape[0]),
-                                .cols = dimension_size(config, rule->shape[1]) };
-    return bind_matrix(&slots[rule->slot], b, &need, why);
 }
 
-static bool in_scope(const struct model_config *config, enum rule_scope scope, uint32_t layer)
+static bool in_scope(const struct model_config *c, enum rule_scope scope, uint32_t layer,
+                     const struct weight *slots)
 {
+    bool experts = c->ffns[layer] == FFN_EXPERTS, latent = c->mixers[layer] == MIXER_LATENT;
     switch (scope) {
     case SCOPE_MODEL:
         return false;
-    case SCOPE_EVERY_LAYER:
+    case SCOPE_LAYER:
         return true;
     case SCOPE_ATTENTION:
-        return config->mixers[layer] == MIXER_ATTENTION;
+        return c->mixers[layer] == MIXER_ATTENTION;
+    case SCOPE_LATENT:
+        return latent;
+    case SCOPE_LATENT_DIRECT:
+        return latent && c->query_rank == 0;
+    case SCOPE_LATENT_RANKED:
+        return latent && c->query_rank > 0;
+    case SCOPE_LATENT_SPLIT:
+        return latent && !slots[SLOT_KV_B].values;
     case SCOPE_DELTA:
-        return config->mixers[layer] == MIXER_DELTA;
+        return c->mixers[layer] == MIXER_DELTA;
+    case SCOPE_EXPERTS:
+        return experts;
+    case SCOPE_BIASED_ROUTER:
+        return experts && c->router == ROUTER_SIGMOID;
+    case SCOPE_SHARED:
+        return experts && c->shared_width > 0;
+    case SCOPE_SCALED_SHARED:
+        return experts && c->shared_width > 0 && c->shared_scaled;
+    case SCOPE_DENSE:
+        return !experts;
     }
     return false;
+}
+
+/* All rules of one scope: the model's, or those that hold for a layer. */
+static mf_status bind_rules(struct weight slots[SLOT_COUNT], const struct binder *b,
+                            bool whole_model, uint32_t layer, mf_error *why)
+{
+    const struct model_config *config = b->source->config;
+    mf_status status = MF_OK;
+    for (size_t g = 0; g < RULE_GROUPS_MAX; g++) {
+        const struct rule_group *group = &config->family->groups[g];
+        for (size_t i = 0; i < group->count && status == MF_OK; i++) {
+            const struct tensor_rule *rule = &group->rules[i];
+            bool wanted = whole_model ? rule->scope == SCOPE_MODEL
+                                      : in_scope(config, rule->scope, layer, slots);
+            if (wanted) status = bind_rule(slots, b, rule, layer, why);
+        }
+    }
+    return status;
 }
 
 static mf_status bind_layer(struct layer_weights *out, const struct binder *b, uint32_t layer,
                             mf_error *why)
 {
-    const struct model_config *config = b->source->config;
-    mf_status status = MF_OK;
-    for (size_t i = 0; i < config->family->rule_count && status == MF_OK; i++) {
-        const struct tensor_rule *rule = &config->family->rules[i];
-        if (in_scope(config, rule->scope, layer))
-            status = bind_rule(out->slots, b, rule, layer, why);
-    }
-    if (status == MF_OK) status = binder_bind_experts(out->experts, b, layer, why);
+    mf_status status = bind_rules(out->slots, b, false, layer, why);
+    if (status == MF_OK && b->source->config->ffns[layer] == FFN_EXPERTS)
+        status = binder_bind_experts(out->experts, b, layer, why);
     return status;
 }
 
 /* ------------------------------------------------------------- the rest */
 
-/* Vision towers and multi-token prediction heads: known, not needed for text. */
-static bool is_known_extra(const char *name)
+/* A layer behind the last one: multi-token prediction, in DeepSeek's and GGUF's way. */
+static bool is_later_layer(const char *name, uint32_t layer_count)
 {
-    static const char *const parts[] = { "visual.", "vision_tower.", "mtp.", "lm_head." };
+    static const char *const parts[] = { "layers.", "blk." };
+    for (size_t i = 0; i < COUNT_OF(parts); i++) {
+        const char *at = strstr(name, parts[i]);
+        if (at) return strtoul(at + strlen(parts[i]), NULL, 10) >= layer_count;
+    }
+    return false;
+}
+
+/* Vision towers and multi-token prediction heads: known, not needed for text. */
+static bool is_known_extra(const char *name, uint32_t layer_count)
+{
+    static const char *const parts[] = {
+        "visual.",          "vision_tower.",     "mtp.",
+        "lm_head.",         "output.weight",     "input_scale",
+        "activation_scale", "rope_freqs.weight", "rotary_emb.inv_freq"
+    };
     for (size_t i = 0; i < COUNT_OF(parts); i++)
         if (strstr(name, parts[i])) return true;
-    return false;
+    return is_later_layer(name, layer_count);
 }
 
 static void report_ignored(struct weights *out, const struct weights_source *source)
@@ -206,7 +273,7 @@ static void report_ignored(struct weights *out, const struct weights_source *sou
     for (size_t i = 0; i < directory->count; i++) {
         const struct tensor *t = &directory->tensors[i];
         if (t->used) continue;
-        if (is_known_extra(t->name)) {
+        if (is_known_extra(t->name, source->config->layer_count)) {
             known++;
         } else {
             log_note(source->logger, MF_LOG_WARNING, "%s: tensor %s is not known and not used",
@@ -225,21 +292,20 @@ mf_status weights_bind(struct weights *out, const struct weights_source *source,
                        struct arena *arena, mf_error *why)
 {
     const struct model_config *config = source->config;
+    bool gguf = !source->config_json;
     struct binder b = { .source = source,
-                        .quantization = find_quantization(source->config_json),
-                        .mlx = written_by_mlx(source->directory),
+                        .gguf = gguf,
+                        .keeps_norms = gguf || written_by_mlx(source->directory),
                         .arena = arena };
     *out = (struct weights){ 0 };
     mf_status status = find_naming(&b, why);
+    if (status == MF_OK) status = read_quantization(&b, why);
     if (status != MF_OK) return status;
     size_t before = arena->total_bytes;
     out->layers = ARENA_NEW(arena, struct layer_weights, config->layer_count);
     if (!out->layers) return fail_memory(why, config->layer_count * sizeof *out->layers);
 
-    for (size_t i = 0; i < config->family->rule_count && status == MF_OK; i++) {
-        const struct tensor_rule *rule = &config->family->rules[i];
-        if (rule->scope == SCOPE_MODEL) status = bind_rule(out->slots, &b, rule, 0, why);
-    }
+    status = bind_rules(out->slots, &b, true, 0, why);
     for (uint32_t i = 0; i < config->layer_count && status == MF_OK; i++)
         status = bind_layer(&out->layers[i], &b, i, why);
     if (status != MF_OK) return status;

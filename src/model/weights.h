@@ -43,12 +43,12 @@ struct weights {
     size_t ignored_count; /* tensors of the checkpoint that no slot wanted */
 };
 
-/* `config_json` is the whole config.json, for its list of quantised modules. */
+/* Where the tensors come from, and how they are called there. */
 struct weights_source {
     struct tensor_directory *directory;
     const struct model_config *config;
-    const json_t *config_json;
-    const char *where; /* the checkpoint, for messages */
+    const json_t *config_json; /* config.json, for its list of quantised modules; NULL: GGUF */
+    const char *where;         /* the checkpoint, for messages */
     const struct logger *logger;
 };
 

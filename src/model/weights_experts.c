@@ -3,28 +3,35 @@
 
 /* How published checkpoints keep the experts of a layer.
  *
- *     stacked    one tensor [experts][rows][cols] per matrix         (MLX)
- *     fused      gate and up in one tensor [experts][2 x rows][cols] (Hugging Face)
- *     separate   one tensor per expert and matrix
+ *     stacked    one tensor [experts][rows][cols] per matrix         (MLX, GGUF)
+ *     fused      gate and up in one tensor [experts][2 x rows][cols] (Hugging Face, newer GGUF)
+ *     separate   one tensor per expert and matrix                    (Hugging Face)
  *
  * In each, an expert's rows are contiguous: at most three extents per matrix. */
-static const char *const stacked_names[EXPERT_PARTS] = {
+static const char *const mlx_names[EXPERT_PARTS] = {
     "layers.%u.mlp.switch_mlp.gate_proj.weight",
     "layers.%u.mlp.switch_mlp.up_proj.weight",
     "layers.%u.mlp.switch_mlp.down_proj.weight",
+};
+static const char *const gguf_names[EXPERT_PARTS] = {
+    "blk.%u.ffn_gate_exps.weight",
+    "blk.%u.ffn_up_exps.weight",
+    "blk.%u.ffn_down_exps.weight",
 };
 static const char *const separate_names[EXPERT_PARTS] = {
     "layers.%u.mlp.experts.%u.gate_proj.weight",
     "layers.%u.mlp.experts.%u.up_proj.weight",
     "layers.%u.mlp.experts.%u.down_proj.weight",
 };
-static const char fused_name[] = "layers.%u.mlp.experts.gate_up_proj";
-static const char fused_down_name[] = "layers.%u.mlp.experts.down_proj";
+static const struct fused_names {
+    const char *gate_and_up, *down;
+} hugging_face_fused = { "layers.%u.mlp.experts.gate_up_proj", "layers.%u.mlp.experts.down_proj" },
+  gguf_fused = { "blk.%u.ffn_gate_up_exps.weight", "blk.%u.ffn_down_exps.weight" };
 
 static bool has_tensor(const struct binder *b, const char *name, uint32_t layer)
 {
     char full[TENSOR_NAME_MAX];
-    binder_name(full, b->prefix, name, layer, 0);
+    binder_name(full, b->gguf ? "" : b->prefix, name, layer, 0);
     return tensor_find(b->source->directory, full) != NULL;
 }
 
@@ -66,11 +73,20 @@ static mf_status bind_stacked(struct expert_matrix *out, const struct binder *b,
     if (status != MF_OK) return status;
     out->shape = source.shape;
     out->shape.rows = rows;
+    /* Rows that share scales must not lie on both sides of the cut. */
+    uint64_t shared = max_size(source.shape.group_rows, 1);
+    uint64_t scale_first = first / shared, scale_rows = (rows + shared - 1) / shared;
+    if (first % shared)
+        return fail(why, MF_ERR_UNSUPPORTED,
+                    "%s: %s is cut at row %llu, inside a tile of %llu rows", b->source->where,
+                    need->name, (unsigned long long)first, (unsigned long long)shared);
     status = slice_stack(&out->values, &out->value_bytes, b, source.values, first, rows, why);
     if (status == MF_OK)
-        status = slice_stack(&out->scales, &out->scale_bytes, b, source.scales, first, rows, why);
+        status = slice_stack(&out->scales, &out->scale_bytes, b, source.scales, scale_first,
+                             scale_rows, why);
     if (status == MF_OK)
-        status = slice_stack(&out->biases, &out->bias_bytes, b, source.biases, first, rows, why);
+        status = slice_stack(&out->biases, &out->bias_bytes, b, source.biases, scale_first,
+                             scale_rows, why);
     return status;
 }
 
@@ -115,18 +131,19 @@ static mf_status bind_separate(struct expert_matrix *out, const struct binder *b
 }
 
 static mf_status bind_fused(struct expert_matrix out[EXPERT_PARTS], const struct binder *b,
-                            uint32_t layer, mf_error *why)
+                            const struct fused_names *names, uint32_t layer, mf_error *why)
 {
+    const char *prefix = b->gguf ? "" : b->prefix;
     const struct model_config *c = b->source->config;
     char name[TENSOR_NAME_MAX];
-    binder_name(name, b->prefix, fused_name, layer, 0);
+    binder_name(name, prefix, names->gate_and_up, layer, 0);
     struct matrix_need both = { name, c->experts, 2 * (uint64_t)c->expert_width, c->width };
     uint64_t rows = c->expert_width;
     mf_status status = bind_stacked(&out[EXPERT_GATE], b, &both, 0, rows, why);
     if (status == MF_OK) status = bind_stacked(&out[EXPERT_UP], b, &both, rows, rows, why);
     if (status != MF_OK) return status;
 
-    binder_name(name, b->prefix, fused_down_name, layer, 0);
+    binder_name(name, prefix, names->down, layer, 0);
     struct matrix_need down = { name, c->experts, c->width, c->expert_width };
     return bind_stacked(&out[EXPERT_DOWN], b, &down, 0, c->width, why);
 }
@@ -135,9 +152,12 @@ mf_status binder_bind_experts(struct expert_matrix out[EXPERT_PARTS], const stru
                               uint32_t layer, mf_error *why)
 {
     const struct model_config *c = binder->source->config;
-    if (has_tensor(binder, fused_name, layer)) return bind_fused(out, binder, layer, why);
+    const struct fused_names *fused = binder->gguf ? &gguf_fused : &hugging_face_fused;
+    if (has_tensor(binder, fused->gate_and_up, layer))
+        return bind_fused(out, binder, fused, layer, why);
 
-    bool separate = has_tensor(binder, separate_names[EXPERT_GATE], layer);
+    const char *const *stacked = binder->gguf ? gguf_names : mlx_names;
+    bool separate = !binder->gguf && has_tensor(binder, separate_names[EXPERT_GATE], layer);
     mf_status status = MF_OK;
     for (int part = 0; part < EXPERT_PARTS && status == MF_OK; part++) {
         bool down = part == EXPERT_DOWN;
@@ -147,7 +167,7 @@ mf_status binder_bind_experts(struct expert_matrix out[EXPERT_PARTS], const stru
             status = bind_separate(&out[part], binder, separate_names[part], layer, need, why);
         } else {
             char name[TENSOR_NAME_MAX];
-            binder_name(name, binder->prefix, stacked_names[part], layer, 0);
+            binder_name(name, binder->gguf ? "" : binder->prefix, stacked[part], layer, 0);
             need.name = name;
             need.stack = c->experts;
             status = bind_stacked(&out[part], binder, &need, 0, need.rows, why);

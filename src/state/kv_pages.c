@@ -12,15 +12,15 @@ static size_t stack_bytes(uint32_t page_count)
     return max_size(page_count, 1) * sizeof(uint32_t);
 }
 
-mf_status kv_pool_init(struct kv_pool *pool, const mf_allocator *allocator, uint32_t layer_count,
-                       uint32_t page_count, size_t page_floats, mf_error *why)
+mf_status kv_pool_init(struct kv_pool *pool, const mf_allocator *allocator,
+                       const struct kv_pool *shape, mf_error *why)
 {
-    uint64_t floats, bytes;
-    *pool = (struct kv_pool){ .allocator = allocator,
-                              .layer_count = layer_count,
-                              .page_count = page_count,
-                              .page_floats = page_floats };
-    if (!checked_multiply(&floats, (uint64_t)layer_count * 2 * page_count, page_floats) ||
+    uint64_t floats, bytes, pages = (uint64_t)shape->layer_count * shape->parts;
+    uint32_t page_count = shape->page_count;
+    *pool = *shape;
+    pool->allocator = allocator;
+    if (!checked_multiply(&pages, pages, page_count) ||
+        !checked_multiply(&floats, pages, shape->page_floats) ||
         !checked_multiply(&bytes, floats, sizeof(float)))
         return fail(why, MF_ERR_MEMORY, "a cache of %u pages takes more than 2^64 bytes",
                     page_count);
@@ -65,8 +65,9 @@ void kv_pool_give(struct kv_pool *pool, uint32_t page)
 struct kv_view kv_pool_view(const struct kv_pool *pool, uint32_t layer, const uint32_t *pages)
 {
     size_t half = pool->page_count * pool->page_floats;
-    float *keys = pool->memory + 2 * layer * half;
-    return (struct kv_view){
-        .keys = keys, .values = keys + half, .pages = pages, .page_floats = pool->page_floats
-    };
+    float *keys = pool->memory + pool->parts * layer * half;
+    return (struct kv_view){ .keys = keys,
+                             .values = pool->parts > 1 ? keys + half : NULL,
+                             .pages = pages,
+                             .page_floats = pool->page_floats };
 }

@@ -12,8 +12,9 @@ struct kv_pool {
     const mf_allocator *allocator;
     uint32_t layer_count; /* full-attention layers */
     uint32_t page_count;
-    size_t page_floats; /* of keys, and as many of values, in one layer */
-    float *memory;      /* [layer_count][keys, values][page_count][page_floats] */
+    size_t page_floats; /* of keys in one layer, and of values where there are any */
+    uint32_t parts;     /* 2: keys and values; 1: keys only */
+    float *memory;      /* [layer_count][parts][page_count][page_floats] */
     size_t memory_bytes;
     uint32_t *free_pages; /* a stack */
     uint32_t free_count;
@@ -22,8 +23,9 @@ struct kv_pool {
 /* Pages a sequence of `positions` takes. */
 uint32_t kv_pages_for(uint32_t positions);
 
-mf_status kv_pool_init(struct kv_pool *pool, const mf_allocator *allocator, uint32_t layer_count,
-                       uint32_t page_count, size_t page_floats, mf_error *why);
+/* `shape` gives layer_count, page_count, page_floats and parts; the rest is set here. */
+mf_status kv_pool_init(struct kv_pool *pool, const mf_allocator *allocator,
+                       const struct kv_pool *shape, mf_error *why);
 void kv_pool_free(struct kv_pool *pool); /* a zeroed pool is legal */
 
 /* False when there is none left. */

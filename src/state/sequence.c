@@ -1,17 +1,29 @@
 #include "state/sequence.h"
 
 #include "base/status.h"
+#include "model/families.h"
 
-static uint32_t count_mixers(const struct model_config *config, enum mixer_kind kind)
+/* Layers with a cache, of one kind in a model. */
+static uint32_t cached_layers(const struct model_config *config)
 {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < config->layer_count; i++) count += config->mixers[i] == kind;
-    return count;
+    return config->layer_count - config_count_mixers(config, MIXER_DELTA);
+}
+
+/* Floats that a position adds to one layer's cache of keys (and, in full attention, values). */
+static size_t position_floats(const struct model_config *c)
+{
+    if (c->family->mixer == MIXER_LATENT) return (size_t)c->latent_width + c->rope.rotary_width;
+    return (size_t)c->kv_heads * c->head_width;
+}
+
+static uint32_t cache_parts(const struct model_config *config)
+{
+    return config->family->mixer == MIXER_LATENT ? 1 : 2;
 }
 
 static size_t conv_floats(const struct model_config *c)
 {
-    return (size_t)(c->delta_taps - 1) * config_delta_channels(c);
+    return c->family->hybrid ? (size_t)(c->delta_taps - 1) * config_delta_channels(c) : 0;
 }
 
 static size_t delta_floats(const struct model_config *c)
@@ -21,13 +33,12 @@ static size_t delta_floats(const struct model_config *c)
 
 size_t sequence_bytes_per_token(const struct model_config *config)
 {
-    return 2 * sizeof(float) * count_mixers(config, MIXER_ATTENTION) * config->kv_heads *
-           config->head_width;
+    return sizeof(float) * cached_layers(config) * cache_parts(config) * position_floats(config);
 }
 
 size_t sequence_fixed_bytes(const struct model_config *config)
 {
-    return sizeof(float) * count_mixers(config, MIXER_DELTA) *
+    return sizeof(float) * config_count_mixers(config, MIXER_DELTA) *
            (conv_floats(config) + delta_floats(config));
 }
 
@@ -35,9 +46,11 @@ mf_status sequence_pool_init(struct kv_pool *pool, const mf_allocator *allocator
                              const struct model_config *config, uint32_t sequences,
                              uint32_t capacity, mf_error *why)
 {
-    size_t page_floats = (size_t)config->kv_heads * KV_PAGE_TOKENS * config->head_width;
-    return kv_pool_init(pool, allocator, count_mixers(config, MIXER_ATTENTION),
-                        sequences * kv_pages_for(capacity), page_floats, why);
+    struct kv_pool shape = { .layer_count = cached_layers(config),
+                             .page_count = sequences * kv_pages_for(capacity),
+                             .page_floats = KV_PAGE_TOKENS * position_floats(config),
+                             .parts = cache_parts(config) };
+    return kv_pool_init(pool, allocator, &shape, why);
 }
 
 mf_status sequence_init(struct sequence *sequence, const struct model_config *config,
@@ -49,7 +62,7 @@ mf_status sequence_init(struct sequence *sequence, const struct model_config *co
     if (!sequence->pages) return fail_memory(why, table * sizeof(uint32_t));
     sequence->layer_index = ARENA_NEW(arena, uint32_t, config->layer_count);
     if (!sequence->layer_index) return fail_memory(why, config->layer_count * sizeof(uint32_t));
-    uint32_t seen[2] = { 0 };
+    uint32_t seen[MIXER_KINDS] = { 0 };
     for (uint32_t i = 0; i < config->layer_count; i++)
         sequence->layer_index[i] = seen[config->mixers[i]]++;
     return recurrent_init(&sequence->recurrent, arena, seen[MIXER_DELTA], conv_floats(config),
@@ -80,10 +93,10 @@ mf_status sequence_reserve(struct sequence *sequence, uint32_t count, mf_error *
 void sequence_view(const struct sequence *sequence, uint32_t layer, struct span *span)
 {
     uint32_t index = sequence->layer_index[layer];
-    if (sequence->config->mixers[layer] == MIXER_ATTENTION)
-        span->kv = kv_pool_view(sequence->pool, index, sequence->pages);
-    else
+    if (sequence->config->mixers[layer] == MIXER_DELTA)
         span->recurrent = recurrent_view(&sequence->recurrent, index);
+    else
+        span->kv = kv_pool_view(sequence->pool, index, sequence->pages);
 }
 
 void sequence_step_done(struct sequence *sequence, uint32_t rows)

@@ -13,6 +13,8 @@ static const cpu_op functions[OP_KINDS] = {
     [OP_ROPE] = cpu_rope,
     [OP_KV_APPEND] = cpu_kv_append,
     [OP_ATTEND] = cpu_attend,
+    [OP_LATENT_APPEND] = cpu_latent_append,
+    [OP_LATENT_ATTEND] = cpu_latent_attend,
     [OP_SIGMOID_MULTIPLY] = cpu_sigmoid_multiply,
     [OP_SILU_MULTIPLY] = cpu_silu_multiply,
     [OP_CONV] = cpu_conv,
@@ -68,11 +70,15 @@ static void release_scratch(struct cpu_backend *cpu)
 }
 
 /* Grows only, and never during a step. */
-static mf_status reserve(struct backend *backend, size_t cols, size_t context, mf_error *why)
+static mf_status reserve(struct backend *backend, const struct backend_sizes *sizes, mf_error *why)
 {
     struct cpu_backend *cpu = (struct cpu_backend *)backend;
-    /* Two blocks of a matrix (an expert's gate and up), or a row of scores. */
-    size_t floats = align_up(max_size(2 * MATRIX_ROWS * cols, context), CACHE_LINE / sizeof(float));
+    /* Two blocks of a matrix (an expert's gate and up), a row of attention or router scores,
+     * a head of latent attention. */
+    size_t floats = max_size(2 * MATRIX_ROWS * sizes->matrix_cols, sizes->context);
+    floats = max_size(floats, sizes->experts);
+    floats = max_size(floats, cpu_latent_scratch(sizes));
+    floats = align_up(floats, CACHE_LINE / sizeof(float));
     if (floats <= cpu->scratch_floats) return MF_OK;
     float *scratch =
         cpu->allocator->allocate(cpu->allocator->user, scratch_bytes(cpu, floats), CACHE_LINE);

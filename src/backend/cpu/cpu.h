@@ -76,8 +76,14 @@ void cpu_silu_multiply(const struct cpu_job *job);
 void cpu_split_gate(const struct cpu_job *job);
 void cpu_rope_angles(const struct cpu_job *job);
 void cpu_rope(const struct cpu_job *job);
+void cpu_rotate(float *channels, const float *angles, const struct rope_shape *shape);
 void cpu_kv_append(const struct cpu_job *job);
 void cpu_attend(const struct cpu_job *job);
+
+/* ops_latent.c */
+void cpu_latent_append(const struct cpu_job *job);
+void cpu_latent_attend(const struct cpu_job *job);
+size_t cpu_latent_scratch(const struct backend_sizes *sizes); /* floats per worker */
 
 /* ops_delta.c */
 void cpu_conv(const struct cpu_job *job);

@@ -18,38 +18,40 @@ void cpu_split_gate(const struct cpu_job *job)
 
 void cpu_rope_angles(const struct cpu_job *job)
 {
-    size_t half = job->op->attention.rotary_width / 2;
+    const struct rope_shape *shape = &job->op->rope;
+    size_t half = shape->width / 2;
     struct share rows = worker_share(job->worker, job->frame->row_count, 1);
     for (size_t r = rows.begin; r < rows.end; r++) {
         float *cosines = job_row(job, job->op->out, r), *sines = cosines + half;
         for (size_t i = 0; i < half; i++) {
             double sine, cosine;
-            scalar_sincos(&sine, &cosine, job->frame->rows[r].position * job->op->frequencies[i]);
-            cosines[i] = (float)cosine;
-            sines[i] = (float)sine;
+            scalar_sincos(&sine, &cosine, job->frame->rows[r].position * shape->frequencies[i]);
+            cosines[i] = (float)(cosine * shape->multiplier);
+            sines[i] = (float)(sine * shape->multiplier);
         }
     }
 }
 
-/* Channel i of the first half turns with channel i of the second. */
-static void rotate(float *head, const float *cosines, const float *sines, size_t half)
+void cpu_rotate(float *channels, const float *angles, const struct rope_shape *shape)
 {
+    size_t half = shape->width / 2;
+    size_t first = shape->interleaved ? 2 : 1, second = shape->interleaved ? 1 : half;
     for (size_t i = 0; i < half; i++) {
-        float u = head[i], v = head[i + half];
-        head[i] = u * cosines[i] - v * sines[i];
-        head[i + half] = u * sines[i] + v * cosines[i];
+        float *u = channels + first * i, *v = u + second;
+        float cosine = angles[i], sine = angles[half + i], old_u = *u;
+        *u = old_u * cosine - *v * sine;
+        *v = old_u * sine + *v * cosine;
     }
 }
 
 void cpu_rope(const struct cpu_job *job)
 {
     const struct op *op = job->op;
-    size_t half = op->attention.rotary_width / 2, width = op->attention.head_width;
     struct share share = worker_share(job->worker, job->frame->row_count * op->heads, 1);
     for (size_t i = share.begin; i < share.end; i++) {
-        const float *angles = job_row(job, op->b, i / op->heads);
-        float *head = job_row(job, op->a, i / op->heads) + i % op->heads * width;
-        rotate(head, angles, angles + half, half);
+        size_t row = i / op->heads, head = i % op->heads;
+        cpu_rotate(job_row(job, op->a, row) + head * op->head_width + op->rope.offset,
+                   job_row(job, op->b, row), &op->rope);
     }
 }
 

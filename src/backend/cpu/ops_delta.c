@@ -77,7 +77,8 @@ static void delta_head(const struct cpu_job *job, const struct span *span, size_
     const float *log_decay = weight_vector(job_weight(job, op->weight)); /* negative */
     const float *dt_bias = weight_vector(job_weight(job, op->weight2));
     size_t keys = shape->key_width, values = shape->value_width;
-    size_t key_head = head / (shape->value_heads / shape->key_heads);
+    size_t key_head =
+        shape->tiled ? head % shape->key_heads : head / (shape->value_heads / shape->key_heads);
     size_t all_keys = shape->key_heads * keys, state = head * keys * values;
 
     struct delta_step step = { .state_out = span->recurrent.delta_out + state,

@@ -2,6 +2,9 @@
 #include "backend/cpu/cpu.h"
 
 #include "kernels/scalar_math.h"
+#include "model/weights.h"
+
+#include <math.h>
 
 /* ------------------------------------------------------------------ router */
 
@@ -35,22 +38,75 @@ static void sort_ascending(uint32_t *experts, uint32_t count)
     }
 }
 
+/* A group's score: its best expert, or with a bias the sum of its two best. */
+static float score_group(const float *choice, uint32_t count, bool two)
+{
+    float best = -INFINITY, second = -INFINITY;
+    for (uint32_t i = 0; i < count; i++) {
+        if (choice[i] > best) {
+            second = best;
+            best = choice[i];
+        } else if (choice[i] > second) {
+            second = choice[i];
+        }
+    }
+    return two ? best + second : best;
+}
+
+/* Takes the experts of all but the best groups out of the race. */
+static void keep_best_groups(float *choice, uint32_t total, const struct router_shape *shape)
+{
+    uint32_t size = total / shape->groups;
+    for (uint32_t dropped = shape->groups - shape->top_groups; dropped > 0; dropped--) {
+        uint32_t worst = shape->groups;
+        float worst_score = 0.0f;
+        for (uint32_t g = 0; g < shape->groups; g++) {
+            if (choice[g * size] == -INFINITY) continue; /* dropped already */
+            float score = score_group(choice + g * size, size, shape->sigmoid);
+            if (worst == shape->groups || score <= worst_score) {
+                worst = g; /* among equals the later one goes */
+                worst_score = score;
+            }
+        }
+        if (worst == shape->groups) return;
+        for (uint32_t i = 0; i < size; i++) choice[worst * size + i] = -INFINITY;
+    }
+}
+
+static void route_row(const struct cpu_job *job, float *scores, uint32_t *experts, float *weights)
+{
+    const struct router_shape *shape = &job->op->router;
+    uint32_t total = job_width(job, job->op->a), per_row = job->frame->routes->per_row;
+    float *choice = job->scratch;
+    if (shape->sigmoid) {
+        const float *bias = weight_vector(job_weight(job, SLOT_ROUTER_BIAS));
+        for (uint32_t i = 0; i < total; i++) {
+            scores[i] = (float)scalar_sigmoid((double)scores[i]);
+            choice[i] = scores[i] + bias[i];
+        }
+    } else {
+        job->kernels->softmax(scores, total);
+        memcpy(choice, scores, total * sizeof *choice);
+    }
+    if (shape->groups > 1) keep_best_groups(choice, total, shape);
+    choose_best(experts, per_row, choice, total);
+    sort_ascending(experts, per_row);
+
+    float sum = 0.0f;
+    for (uint32_t i = 0; i < per_row; i++) sum += scores[experts[i]];
+    if (shape->sigmoid) sum += 1e-20f; /* all scores may be 0 */
+    for (uint32_t i = 0; i < per_row; i++)
+        weights[i] =
+            (shape->renormalise ? scores[experts[i]] / sum : scores[experts[i]]) * shape->scale;
+}
+
 void cpu_route(const struct cpu_job *job)
 {
     struct routes *routes = job->frame->routes;
-    uint32_t per_row = routes->per_row, total = job_width(job, job->op->a);
     struct share rows = worker_share(job->worker, job->frame->row_count, 1);
-    for (size_t r = rows.begin; r < rows.end; r++) {
-        float *probability = job_row(job, job->op->a, r);
-        uint32_t *experts = routes->experts + r * per_row;
-        float *weights = routes->weights + r * per_row;
-        job->kernels->softmax(probability, total);
-        choose_best(experts, per_row, probability, total);
-        sort_ascending(experts, per_row);
-        float sum = 0.0f;
-        for (uint32_t i = 0; i < per_row; i++) sum += probability[experts[i]];
-        for (uint32_t i = 0; i < per_row; i++) weights[i] = probability[experts[i]] / sum;
-    }
+    for (size_t r = rows.begin; r < rows.end; r++)
+        route_row(job, job_row(job, job->op->a, r), routes->experts + r * routes->per_row,
+                  routes->weights + r * routes->per_row);
 }
 
 void cpu_combine(const struct cpu_job *job)
@@ -65,7 +121,9 @@ void cpu_combine(const struct cpu_job *job)
         for (uint32_t i = 0; i < routes->per_row; i++)
             job->kernels->add_scaled(x, answers + i * width,
                                      routes->weights[r * routes->per_row + i], width);
-        float scale = (float)scalar_sigmoid((double)job_row(job, op->b, r)[0]);
+        if (op->a.id == NO_BUFFER.id) continue;
+        bool scaled = op->b.id != NO_BUFFER.id;
+        float scale = scaled ? (float)scalar_sigmoid((double)job_row(job, op->b, r)[0]) : 1.0f;
         job->kernels->add_scaled(x, job_row(job, op->a, r), scale, width);
     }
 }

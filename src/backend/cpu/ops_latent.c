@@ -1,0 +1,253 @@
+/* ops_latent.c: multi-head latent attention.
+ *
+ * The cache holds one latent l and one rotated key k_r per position.  A head's keys
+ * and values are products of the latent, k = Wk·l and v = Wv·l, and there are two
+ * ways to a score q_n·k + q_r·k_r:
+ *
+ *     expanded   k and v of 64 positions at a time, for all rows of a prompt
+ *     absorbed   (Wkᵀ·q_n)·l, and Wv once at the end: for single rows, whose cost
+ *                would else be that of expanding the whole context
+ *
+ * A worker has whole heads; it dequantises a head's Wk and Wv once per step.
+ * Wk is stored by key channel [nope][latent] (kv_b) or by latent channel
+ * [latent][nope] (split files): applying it or its transpose is then either a
+ * product with each row or a sum of rows. */
+#include "backend/cpu/cpu.h"
+
+#include "model/weights.h"
+
+#include <math.h>
+
+void cpu_latent_append(const struct cpu_job *job)
+{
+    const struct op *op = job->op;
+    size_t stored = job_width(job, op->a), latent = stored - op->rope.width;
+    struct share rows = worker_share(job->worker, job->frame->row_count, 1);
+    for (size_t r = rows.begin; r < rows.end; r++) {
+        const struct row *row = &job->frame->rows[r];
+        const struct kv_view *kv = &job->frame->spans[row->span].kv;
+        float *to = kv->keys + kv->pages[row->position / KV_PAGE_TOKENS] * kv->page_floats +
+                    row->position % KV_PAGE_TOKENS * stored;
+        const float *from = job_row(job, op->a, r);
+        job->kernels->rms_norm(to, from, weight_vector(job_weight(job, op->weight)), op->epsilon,
+                               latent);
+        memcpy(to + latent, from + latent, op->rope.width * sizeof(float));
+        cpu_rotate(to + latent, job_row(job, op->b, r), &op->rope);
+    }
+}
+
+/* One head on one worker: matrices and scratch. */
+struct latent_head {
+    const struct cpu_job *job;
+    const struct latent_shape *shape;
+    uint32_t index;
+    const float *keys;   /* by_latent ? [latent][nope] : [nope][latent] */
+    const float *values; /* [value][latent] */
+    bool by_latent;
+    float *scratch; /* behind the matrices */
+};
+
+static void load_rows(const struct cpu_job *job, float *out, const struct weight *weight,
+                      uint64_t first, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        kernels_dequantise(job->kernels, out + i * weight->cols, weight, first + i);
+}
+
+static struct latent_head load_head(const struct cpu_job *job, uint32_t index)
+{
+    const struct latent_shape *shape = &job->op->latent;
+    const struct weight *both = job_weight(job, SLOT_KV_B);
+    uint64_t nope = shape->nope_width, values = shape->value_width;
+    float *keys = job->scratch, *value_rows = keys + nope * shape->latent_width;
+    if (both->values) {
+        uint64_t first = index * (nope + values);
+        load_rows(job, keys, both, first, nope);
+        load_rows(job, value_rows, both, first + nope, values);
+    } else {
+        load_rows(job, keys, job_weight(job, SLOT_K_B), (uint64_t)index * shape->latent_width,
+                  shape->latent_width);
+        load_rows(job, value_rows, job_weight(job, SLOT_V_B), index * values, values);
+    }
+    return (struct latent_head){ .job = job,
+                                 .shape = shape,
+                                 .index = index,
+                                 .keys = keys,
+                                 .values = value_rows,
+                                 .by_latent = !both->values,
+                                 .scratch = value_rows + values * shape->latent_width };
+}
+
+/* out[rows] = matrix [rows][cols] · x */
+static void apply(const struct kernels *kernels, float *out, const float *matrix, size_t rows,
+                  size_t cols, const float *x)
+{
+    for (size_t i = 0; i < rows; i++) out[i] = kernels->dot(matrix + i * cols, x, cols);
+}
+
+/* out[cols] = x · matrix [rows][cols] */
+static void apply_transposed(const struct kernels *kernels, float *out, const float *matrix,
+                             size_t rows, size_t cols, const float *x)
+{
+    memset(out, 0, cols * sizeof *out);
+    for (size_t i = 0; i < rows; i++) kernels->add_scaled(out, matrix + i * cols, x[i], cols);
+}
+
+/* Cached [latent | rope] of a position. */
+static const float *cached(const struct latent_head *head, const struct kv_view *kv,
+                           size_t position)
+{
+    size_t stored = head->shape->latent_width + head->shape->rope_width;
+    return kv->keys + kv->pages[position / KV_PAGE_TOKENS] * kv->page_floats +
+           position % KV_PAGE_TOKENS * stored;
+}
+
+static const float *query(const struct latent_head *head, size_t row)
+{
+    size_t width = head->shape->nope_width + head->shape->rope_width;
+    return job_row(head->job, head->job->op->a, row) + head->index * width;
+}
+
+/* ---------------------------------------------------------------- absorbed */
+
+static void attend_absorbed(const struct latent_head *head, size_t row, const struct kv_view *kv)
+{
+    const struct latent_shape *shape = head->shape;
+    const struct kernels *kernels = head->job->kernels;
+    size_t latent = shape->latent_width, nope = shape->nope_width;
+    size_t count = (size_t)head->job->frame->rows[row].position + 1;
+    float *q_latent = head->scratch, *context = q_latent + latent, *scores = context + latent;
+    const float *q = query(head, row);
+    if (head->by_latent)
+        apply(kernels, q_latent, head->keys, latent, nope, q);
+    else
+        apply_transposed(kernels, q_latent, head->keys, nope, latent, q);
+
+    for (size_t p = 0; p < count; p++) {
+        const float *key = cached(head, kv, p);
+        float score = kernels->dot(q_latent, key, latent) +
+                      kernels->dot(q + nope, key + latent, shape->rope_width);
+        scores[p] = score * shape->scale;
+    }
+    kernels->softmax(scores, count);
+    memset(context, 0, latent * sizeof *context);
+    for (size_t p = 0; p < count; p++)
+        kernels->add_scaled(context, cached(head, kv, p), scores[p], latent);
+    float *out = job_row(head->job, head->job->op->out, row) + head->index * shape->value_width;
+    apply(kernels, out, head->values, shape->value_width, latent, context);
+}
+
+/* ---------------------------------------------------------------- expanded */
+
+/* A row's running softmax: the greatest score so far, the sum of weights, and the sum
+ * of weighted values in the row's place of the output. */
+struct running {
+    float greatest, sum;
+};
+
+/* Keys and values of up to 64 positions, expanded from their latents. */
+struct tile {
+    float *keys;   /* [64][nope] */
+    float *values; /* [64][value] */
+    size_t first, count;
+};
+
+static void expand_tile(const struct latent_head *head, struct tile *tile, const struct kv_view *kv)
+{
+    const struct latent_shape *shape = head->shape;
+    const struct kernels *kernels = head->job->kernels;
+    size_t nope = shape->nope_width, latent = shape->latent_width, values = shape->value_width;
+    for (size_t i = 0; i < tile->count; i++) {
+        const float *l = cached(head, kv, tile->first + i);
+        if (head->by_latent)
+            apply_transposed(kernels, tile->keys + i * nope, head->keys, latent, nope, l);
+        else
+            apply(kernels, tile->keys + i * nope, head->keys, nope, latent, l);
+        apply(kernels, tile->values + i * values, head->values, values, latent, l);
+    }
+}
+
+/* Adds a tile's positions, as far as the row may see them, to its running softmax. */
+static void attend_tile(const struct latent_head *head, size_t row, const struct tile *tile,
+                        const struct kv_view *kv, struct running *running)
+{
+    const struct latent_shape *shape = head->shape;
+    const struct kernels *kernels = head->job->kernels;
+    size_t nope = shape->nope_width, values = shape->value_width, latent = shape->latent_width;
+    size_t position = head->job->frame->rows[row].position;
+    if (position < tile->first) return;
+    size_t count = min_size(tile->count, position - tile->first + 1);
+    const float *q = query(head, row);
+    float *out = job_row(head->job, head->job->op->out, row) + head->index * values;
+    float scores[KV_PAGE_TOKENS + 1], greatest = running->greatest;
+    for (size_t i = 0; i < count; i++) {
+        const float *key = cached(head, kv, tile->first + i);
+        scores[i] = (kernels->dot(q, tile->keys + i * nope, nope) +
+                     kernels->dot(q + nope, key + latent, shape->rope_width)) *
+                    shape->scale;
+        if (scores[i] > greatest) greatest = scores[i];
+    }
+    scores[count] = running->greatest; /* its weight rescales what has been summed */
+    kernels->exp_shifted(scores, greatest, count + 1);
+    float keep = scores[count];
+    for (size_t c = 0; c < values; c++) out[c] *= keep;
+    running->sum *= keep;
+    for (size_t i = 0; i < count; i++) {
+        kernels->add_scaled(out, tile->values + i * values, scores[i], values);
+        running->sum += scores[i];
+    }
+    running->greatest = greatest;
+}
+
+static void attend_expanded(const struct latent_head *head, const struct span *span)
+{
+    const struct latent_shape *shape = head->shape;
+    size_t values = shape->value_width, end = (size_t)span->position + span->row_count;
+    struct tile tile = { .keys = head->scratch };
+    tile.values = tile.keys + (size_t)KV_PAGE_TOKENS * shape->nope_width;
+    struct running *running = (struct running *)(void *)(tile.values + KV_PAGE_TOKENS * values);
+    buffer out = head->job->op->out;
+
+    for (size_t t = 0; t < span->row_count; t++) {
+        running[t] = (struct running){ .greatest = -INFINITY };
+        memset(job_row(head->job, out, span->first_row + t) + head->index * values, 0,
+               values * sizeof(float));
+    }
+    for (tile.first = 0; tile.first < end; tile.first += KV_PAGE_TOKENS) {
+        tile.count = min_size(KV_PAGE_TOKENS, end - tile.first);
+        expand_tile(head, &tile, &span->kv);
+        for (size_t t = 0; t < span->row_count; t++)
+            attend_tile(head, span->first_row + t, &tile, &span->kv, &running[t]);
+    }
+    for (size_t t = 0; t < span->row_count; t++) {
+        float *row = job_row(head->job, out, span->first_row + t) + head->index * values;
+        for (size_t c = 0; c < values; c++) row[c] /= running[t].sum;
+    }
+}
+
+void cpu_latent_attend(const struct cpu_job *job)
+{
+    struct share heads = worker_share(job->worker, job->op->latent.heads, 1);
+    for (size_t h = heads.begin; h < heads.end; h++) {
+        struct latent_head head = load_head(job, (uint32_t)h);
+        for (size_t s = 0; s < job->frame->span_count; s++) {
+            const struct span *span = &job->frame->spans[s];
+            if (!span->decode) {
+                attend_expanded(&head, span);
+                continue;
+            }
+            for (size_t t = 0; t < span->row_count; t++)
+                attend_absorbed(&head, span->first_row + t, &span->kv);
+        }
+    }
+}
+
+size_t cpu_latent_scratch(const struct backend_sizes *sizes)
+{
+    if (!sizes->latent_head_floats) return 0;
+    size_t absorbed = 2 * sizes->latent_width + sizes->context;
+    /* Keys and values of 64 positions, and each row's running softmax. */
+    size_t expanded = (size_t)KV_PAGE_TOKENS * sizes->latent_head_floats / sizes->latent_width +
+                      2 * sizes->row_count;
+    return sizes->latent_head_floats + max_size(absorbed, expanded);
+}

@@ -1,0 +1,32 @@
+/* config_checks.h: limits and consistency of a configuration, whoever read it. */
+#ifndef MODEL_CONFIG_CHECKS_H
+#define MODEL_CONFIG_CHECKS_H
+
+#include "model/config.h"
+
+/* No published model comes near these; a file that does is damaged or hostile. */
+enum config_limit {
+    WIDTH_MAX = 1 << 20,
+    LAYERS_MAX = 4096,
+    HEADS_MAX = 65536,
+    HEAD_WIDTH_MAX = 8192,
+    EXPERTS_MAX = 65536,
+    VOCAB_MAX = 1 << 24,
+    CONTEXT_MAX = 1 << 20,
+    TAPS_MAX = 64,
+};
+
+/* YaRN's numbers as a file gives them; NaN where it is silent. */
+struct yarn_fields {
+    double mscale, mscale_all_dim, attention_factor;
+};
+
+/* Fills what follows from the fields (widths, multipliers) and refuses what does
+ * not fit together.  The lists of mixers and feed-forward kinds are not looked at. */
+mf_status config_finish(struct model_config *config, const struct yarn_fields *yarn,
+                        const char *where, mf_error *why);
+
+/* Room for the lists, all layers MIXER_ATTENTION and FFN_EXPERTS. */
+mf_status config_new_lists(struct model_config *config, struct arena *arena, mf_error *why);
+
+#endif
