@@ -1,14 +1,14 @@
 /* tokenizer: text to ids and back, with a small published vocabulary (tests/fixtures/tokenizer)
  * and with vocabularies of a few tokens that are written here. */
 #include "support/test.h"
-#include "support/failing_files.h"
-#include "support/memory_files.h"
 #include "support/random_text.h"
+#include "support/small_tokenizer.h"
 #include "support/token_vectors.h"
 
 #include "base/file.h"
 #include "model/tokenizer_internal.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -40,50 +40,14 @@ static int close_mini(void **state)
     return 0;
 }
 
-/* ------------------------------------------------------------- small tokenizers */
-
-/* JSON with ' for ", so that it can be read here. */
-static mf_status try_parse(struct tokenizer **out, const char *text)
-{
-    char *json = strdup(text);
-    assert_non_null(json);
-    for (char *c = json; *c; c++)
-        if (*c == '\'') *c = '"';
-    mf_status status = tokenizer_parse_new(out, json, strlen(json), "the file", &why);
-    free(json);
-    return status;
-}
-
-static struct tokenizer *parse(const char *text)
-{
-    struct tokenizer *tokenizer;
-    must(try_parse(&tokenizer, text));
-    return tokenizer;
-}
-
-#define BYTE_LEVEL "'pre_tokenizer':{'type':'ByteLevel','add_prefix_space':false,'use_regex':false}"
-#define LETTERS    "'a':0,'b':1,'c':2,'d':3,'Ġ':4"
-
-/* Encodes `text` and compares with ids written as "1 2 3". */
-static void assert_encodes(const struct tokenizer *tokenizer, const char *text,
-                           enum special_mode mode, const char *wanted)
-{
-    char found[256] = "";
-    struct token_list ids = vectors_encode(tokenizer, text, strlen(text), mode);
-    for (size_t i = 0; i < ids.count; i++) {
-        size_t used = strlen(found);
-        snprintf(found + used, sizeof found - used, i ? " %d" : "%d", ids.ids[i]);
-    }
-    assert_string_equal(found, wanted);
-    token_list_free(&ids);
-}
+/* ----------------------------------------------------------------------- merges */
 
 static void merges_go_by_rank_then_from_the_left(void **state)
 {
     (void)state;
-    struct tokenizer *t = parse("{" BYTE_LEVEL ",'model':{'type':'BPE','vocab':{" LETTERS
-                                ",'ab':5,'bc':6,'aa':7,'abc':8},"
-                                "'merges':['b c','a b','a a','ab c']}}");
+    struct tokenizer *t = small_tokenizer("{" BYTE_LEVEL ",'model':{'type':'BPE','vocab':{" LETTERS
+                                          ",'ab':5,'bc':6,'aa':7,'abc':8},"
+                                          "'merges':['b c','a b','a a','ab c']}}");
     assert_encodes(t, "abc", SPECIAL_PARSE, "0 6"); /* b c comes first, and a bc is none */
     assert_encodes(t, "abd", SPECIAL_PARSE, "5 3");
     assert_encodes(t, "aaa", SPECIAL_PARSE, "7 0");
@@ -95,12 +59,12 @@ static void merges_go_by_rank_then_from_the_left(void **state)
 static void both_spellings_of_merges_are_one(void **state)
 {
     (void)state;
-    struct tokenizer *t = parse("{" BYTE_LEVEL ",'model':{'type':'BPE','vocab':{" LETTERS
-                                ",'ab':5,'Ġa':6},'merges':[['a','b'],['Ġ','a']]}}");
+    struct tokenizer *t = small_tokenizer("{" BYTE_LEVEL ",'model':{'type':'BPE','vocab':{" LETTERS
+                                          ",'ab':5,'Ġa':6},'merges':[['a','b'],['Ġ','a']]}}");
     assert_encodes(t, "ab ab a", SPECIAL_PARSE, "5 4 5 6");
     tokenizer_free(t);
-    t = parse("{" BYTE_LEVEL ",'model':{'merges':['a b','\\u0120 a'],'vocab':{" LETTERS
-              ",'\\u0061b':5,'\\u0120a':6}}}");
+    t = small_tokenizer("{" BYTE_LEVEL ",'model':{'merges':['a b','\\u0120 a'],'vocab':{" LETTERS
+                        ",'\\u0061b':5,'\\u0120a':6}}}");
     assert_encodes(t, "ab ab a", SPECIAL_PARSE, "5 4 5 6");
     tokenizer_free(t);
 }
@@ -112,11 +76,11 @@ static void whole_pieces_may_need_no_merges(void **state)
                                ",'ab':5,'abcd':6},'merges':['a b']}}";
     char json[512];
     snprintf(json, sizeof json, text, "true");
-    struct tokenizer *t = parse(json);
+    struct tokenizer *t = small_tokenizer(json);
     assert_encodes(t, "abcd", SPECIAL_PARSE, "6");
     tokenizer_free(t);
     snprintf(json, sizeof json, text, "false");
-    t = parse(json);
+    t = small_tokenizer(json);
     for (int i = 0; i < 3; i++) assert_encodes(t, "abcd", SPECIAL_PARSE, "5 2 3");
     for (int i = 0; i < 3; i++) assert_encodes(t, "ab", SPECIAL_PARSE, "5");
     tokenizer_free(t);
@@ -126,8 +90,9 @@ static void bytes_fall_back(void **state)
 {
     (void)state;
     /* U+FFFD is ï¿½ in the byte alphabet. */
-    struct tokenizer *t = parse("{" BYTE_LEVEL ",'model':{'byte_fallback':true,'vocab':{" LETTERS
-                                ",'<0x65>':5,'ï':6,'¿':7,'½':8},'merges':[]}}");
+    struct tokenizer *t =
+        small_tokenizer("{" BYTE_LEVEL ",'model':{'byte_fallback':true,'vocab':{" LETTERS
+                        ",'<0x65>':5,'ï':6,'¿':7,'½':8},'merges':[]}}");
     assert_encodes(t, "aef", SPECIAL_PARSE, "0 5 6 7 8");
     size_t length;
     const char *bytes = tokenizer_token_bytes(t, 5, &length);
@@ -136,7 +101,7 @@ static void bytes_fall_back(void **state)
     assert_string_equal(tokenizer_token_text(t, 5), "<0x65>");
     tokenizer_free(t);
 
-    t = parse("{" BYTE_LEVEL ",'model':{'vocab':{" LETTERS "},'merges':[]}}");
+    t = small_tokenizer("{" BYTE_LEVEL ",'model':{'vocab':{" LETTERS "},'merges':[]}}");
     struct token_list ids = { 0 };
     must(token_list_append(&ids, 77, &why));
     assert_int_equal(tokenizer_encode(&ids, t, "abe", 3, SPECIAL_PARSE, &why), MF_ERR_FORMAT);
@@ -153,8 +118,8 @@ static void bytes_fall_back(void **state)
 static void added_tokens_are_leftmost_and_longest(void **state)
 {
     (void)state;
-    struct tokenizer *t =
-        parse("{" BYTE_LEVEL ",'added_tokens':[" ADDED(10, "<x", "'special':false") "," ADDED(
+    struct tokenizer *t = small_tokenizer(
+        "{" BYTE_LEVEL ",'added_tokens':[" ADDED(10, "<x", "'special':false") "," ADDED(
             11, "<x>",
             "'special':true") "," ADDED(12, "<x><y",
                                         "'special':false") "," ADDED(13, "<y>",
@@ -191,7 +156,7 @@ static void added_tokens_are_leftmost_and_longest(void **state)
 static void a_special_token_cannot_be_forged(void **state)
 {
     (void)state;
-    struct tokenizer *t = parse("{" BYTE_LEVEL ",'added_tokens':[" ADDED(
+    struct tokenizer *t = small_tokenizer("{" BYTE_LEVEL ",'added_tokens':[" ADDED(
         5, "ab", "'special':true") "],'model':{'ignore_merges':true,'vocab':{" LETTERS
                                    ",'ab':5},'merges':[]}}");
     assert_encodes(t, "ab", SPECIAL_PARSE, "5");
@@ -203,8 +168,8 @@ static void a_special_token_cannot_be_forged(void **state)
 static void added_tokens_strip_and_stand_alone(void **state)
 {
     (void)state;
-    struct tokenizer *t =
-        parse("{" BYTE_LEVEL ",'added_tokens':[" ADDED(10, "L", "'lstrip':true") "," ADDED(
+    struct tokenizer *t = small_tokenizer(
+        "{" BYTE_LEVEL ",'added_tokens':[" ADDED(10, "L", "'lstrip':true") "," ADDED(
             11, "R",
             "'rstrip':true") "," ADDED(12, "W",
                                        "'single_word':true") "],'model':{'vocab':{" LETTERS
@@ -222,10 +187,11 @@ static void added_tokens_strip_and_stand_alone(void **state)
 static void added_tokens_may_be_looked_for_after_nfc(void **state)
 {
     (void)state;
-    struct tokenizer *t = parse("{'normalizer':{'type':'NFC'}," BYTE_LEVEL
-                                ",'added_tokens':[" ADDED(10, "é", "'normalized':true") "," ADDED(
-                                    11, "è", "'normalized':false") "],'model':{'vocab':{" LETTERS
-                                                                   ",'Ã':5,'¨':6},'merges':[]}}");
+    struct tokenizer *t =
+        small_tokenizer("{'normalizer':{'type':'NFC'}," BYTE_LEVEL
+                        ",'added_tokens':[" ADDED(10, "é", "'normalized':true") "," ADDED(
+                            11, "è", "'normalized':false") "],'model':{'vocab':{" LETTERS
+                                                           ",'Ã':5,'¨':6},'merges':[]}}");
     assert_encodes(t, "ae\u0301b", SPECIAL_PARSE, "0 10 1");
     assert_encodes(t, "aéb", SPECIAL_PARSE, "0 10 1");
     assert_encodes(t, "aèb", SPECIAL_PARSE, "0 11 1");
@@ -473,292 +439,56 @@ static void time_grows_with_the_text(void **state)
     free(text);
 }
 
-/* -------------------------------------------------------------------- bad input */
+/* ---------------------------------------------------------------------- threads */
 
-static void wrong_files_get_a_sentence(void **state)
-{
-    (void)state;
-#define MODEL "'model':{'type':'BPE','vocab':{'a':0,'b':1,'ab':2},'merges':['a b']}"
-    static const struct {
-        const char *json, *says;
-    } cases[] = {
-        { "", "not valid JSON" },
-        { "{", "not valid JSON" },
-        { "[]", "model has no" },
-        { "{}", "model has no" },
-        { "{" MODEL "}", "pre_tokenizer" },
-        { "{" MODEL ",'pre_tokenizer':{'type':'Metaspace'}}", "Metaspace" },
-        { "{" MODEL ",'pre_tokenizer':{'type':'Digits'}}", "no ByteLevel" },
-        { "{" MODEL ",'pre_tokenizer':{'type':'ByteLevel','add_prefix_space':true}}",
-          "add_prefix_space" },
-        { "{" MODEL ",'pre_tokenizer':{'type':'Sequence','pretokenizers':["
-          "{'type':'ByteLevel','use_regex':false},{'type':'Digits'}]}}",
-          "after ByteLevel" },
-        { "{" MODEL ",'pre_tokenizer':{'type':'Split','pattern':{'Regex':'a'},"
-          "'behavior':'MergedWithNext'}}",
-          "neither Isolated nor Removed" },
-        { "{" MODEL ",'pre_tokenizer':{'type':'Split','behavior':'Isolated'}}", "pattern" },
-        { "{" MODEL ",'pre_tokenizer':{'type':'Split','pattern':{'Regex':'(a'},"
-          "'behavior':'Isolated'}}",
-          "(a" },
-        { "{" MODEL "," BYTE_LEVEL ",'normalizer':{'type':'NFKC'}}", "NFKC" },
-        { "{" MODEL "," BYTE_LEVEL ",'normalizer':{'type':'Sequence','normalizers':"
-          "[{'type':'NFC'},{'type':'Lowercase'}]}}",
-          "Lowercase" },
-        { "{" BYTE_LEVEL ",'model':{'type':'Unigram','vocab':{},'merges':[]}}", "Unigram" },
-        { "{" BYTE_LEVEL ",'model':{'type':5,'vocab':{},'merges':[]}}", "type" },
-        { "{" BYTE_LEVEL ",'model':{'dropout':0.1,'vocab':{},'merges':[]}}", "dropout" },
-        { "{" BYTE_LEVEL ",'model':{'end_of_word_suffix':'</w>','vocab':{},'merges':[]}}",
-          "end_of_word_suffix" },
-        { "{" BYTE_LEVEL ",'model':{'merges':[]}}", "no vocab" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0}}}", "no merges" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{},'merges':[]}}", "no tokens" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':[],'merges':[]}}", "model.vocab" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':-1},'merges':[]}}", "model.vocab" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0,},'merges':[]}}", "after 1 tokens" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0.5},'merges':[]}}", "model.vocab" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'\\ud800':0},'merges':[]}}", "model.vocab" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0,'b':0},'merges':[]}}", "id 0 is given to" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0,'a':1},'merges':[]}}", "stands twice" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':4194304},'merges':[]}}", "4194304" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':99999999999999999999},'merges':[]}}", "vocab" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0},'merges':['a b']}}", "\"a\" + \"b\"" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0},'merges':['a']}}", "merge 0" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0},'merges':[['a']]}}", "merge 0" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0},'merges':[['a','a','a']]}}", "merge 0" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0},'merges':{}}}", "merge 0" },
-        { "{" MODEL "," BYTE_LEVEL ",'added_tokens':[{'id':0,'content':'x'}]}", "id 0 is given" },
-        { "{" MODEL "," BYTE_LEVEL ",'added_tokens':[{'content':'x'}]}", "id is missing" },
-        { "{" MODEL "," BYTE_LEVEL ",'added_tokens':[{'id':5,'content':''}]}", "added token 5" },
-        { "{" MODEL "," BYTE_LEVEL ",'added_tokens':[{'id':5,'content':7}]}", "added token 5" },
-        { "{" MODEL "," BYTE_LEVEL ",'added_tokens':[{'id':5,'content':'x','special':1}]}",
-          "special" },
-        { "{" MODEL "," BYTE_LEVEL ",'added_tokens':[{'id':5,'content':'x'},"
-          "{'id':5,'content':'x'}]}",
-          "stands twice" },
-    };
-#undef MODEL
-    for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct tokenizer *tokenizer;
-        mf_status status = try_parse(&tokenizer, cases[i].json);
-        assert_null(tokenizer);
-        if (status == MF_OK || !strstr(why.text, cases[i].says) || !strstr(why.text, "the file"))
-            fail_msg("%s: %s says \"%s\", nothing of \"%s\"", cases[i].json, mf_status_name(status),
-                     why.text, cases[i].says);
-    }
-}
-
-/* A file that is cut off anywhere is refused, and nothing is left behind. */
-static void a_cut_file_is_refused(void **state)
-{
-    (void)state;
-    char path[PATH_CAPACITY];
+struct thread_work {
+    const char *text;
     size_t length;
-    must(path_join(path, sizeof path, mini_path, "tokenizer.json", &why));
-    char *json = vectors_read(path, &length);
-    while (length > 0 && json[length - 1] != '}') length--;
-    for (size_t cut = 0; cut < length; cut += cut < 500 ? 1 : 997) {
-        struct tokenizer *tokenizer;
-        assert_int_not_equal(tokenizer_parse_new(&tokenizer, json, cut, "cut", &why), MF_OK);
-        assert_null(tokenizer);
-    }
-    free(json);
+    struct token_list ids;
+};
+
+static void *encode_in_thread(void *argument)
+{
+    struct thread_work *work = argument;
+    mf_error error;
+    mf_status status =
+        tokenizer_encode(&work->ids, mini, work->text, work->length, SPECIAL_PARSE, &error);
+    return status == MF_OK ? work : NULL;
 }
 
-/* ------------------------------------------------------------------ other sources */
-
-static void a_directory_may_ask_for_bos(void **state)
+/* What is remembered about tokens is found out by all at once here. */
+static void threads_may_share_a_tokenizer(void **state)
 {
     (void)state;
-    static const char plain[] = "{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"added_tokens\":["
-                                "{\"id\":1,\"content\":\"<s>\",\"special\":true}],"
-                                "\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}%s}";
-    static const char template[] =
-        ",\"post_processor\":{\"type\":\"Sequence\",\"processors\":[{\"type\":\"ByteLevel\"},"
-        "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\"}}]}]}";
-    static const struct {
-        const char *more, *config;
-        int32_t bos;
-        mf_status status;
-    } cases[] = {
-        { "", NULL, -1, MF_OK },
-        { template, NULL, 1, MF_OK },
-        { template, "{}", 1, MF_OK },
-        { template, "{\"add_bos_token\":false}", -1, MF_OK },
-        { "", "{\"add_bos_token\":true,\"bos_token\":\"<s>\"}", 1, MF_OK },
-        { "", "{\"add_bos_token\":true,\"bos_token\":{\"content\":\"<s>\"}}", 1, MF_OK },
-        { "", "{\"add_bos_token\":false,\"bos_token\":\"<s>\"}", -1, MF_OK },
-        { "", "{\"add_bos_token\":null,\"bos_token\":\"<s>\"}", -1, MF_OK },
-        { "", "{\"add_bos_token\":true,\"bos_token\":\"<z>\"}", -1, MF_ERR_MISMATCH },
-        { "", "{\"add_bos_token\":true}", -1, MF_ERR_MISMATCH },
-        { "", "{\"add_bos_token\":1}", -1, MF_ERR_FORMAT },
-        { "", "{", -1, MF_ERR_FORMAT },
-    };
-    for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct memory_files files;
-        struct tokenizer *tokenizer;
-        char json[1024];
-        snprintf(json, sizeof json, plain, cases[i].more);
-        memory_files_init(&files);
-        memory_files_put(&files, "m/tokenizer.json", json, strlen(json));
-        if (cases[i].config)
-            memory_files_put(&files, "m/tokenizer_config.json", cases[i].config,
-                             strlen(cases[i].config));
-        mf_status status = tokenizer_open_new(&tokenizer, &files.files, "m", &why);
-        assert_int_equal(status, cases[i].status);
-        if (status == MF_OK) assert_int_equal(tokenizer_bos(tokenizer), cases[i].bos);
-        tokenizer_free(tokenizer);
-        assert_int_equal(files.open_count, 0);
+    enum { THREADS = 4, CHARACTERS_EACH = 20000 };
+    struct random_text random = { 9 };
+    char *text = malloc(CHARACTERS_EACH * UTF8_MAX);
+    assert_non_null(text);
+    size_t length = random_string(text, &random, CHARACTERS_EACH, true);
+    struct tokenizer *before = mini;
+    must(tokenizer_open_new(&mini, &files_posix, mini_path, &why)); /* remembers nothing yet */
+    struct thread_work work[THREADS] = { { 0 } };
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        work[i].text = text;
+        work[i].length = length;
+        assert_int_equal(pthread_create(&threads[i], NULL, encode_in_thread, &work[i]), 0);
     }
-}
-
-/* tiktoken.model: "ab" is 256, "abc" 257 and "bc" 258, so that "abc" is made from "ab". */
-static size_t write_ranks(char *out, size_t capacity)
-{
-    static const char letters[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    size_t length = 0;
-    for (unsigned byte = 0; byte < 256; byte++)
-        length += (size_t)snprintf(out + length, capacity - length, "%c%c== %u\n",
-                                   letters[byte >> 2], letters[(byte & 3) << 4], byte);
-    length += (size_t)snprintf(out + length, capacity - length,
-                               "YWI= 256\nYWJj 257\nYmM= 258\nIGE= 259\neHl6 260\n");
-    return length;
-}
-
-static void kimi_has_ranks_and_no_merges(void **state)
-{
-    (void)state;
-    static char ranks[8192];
-    static const char config[] = "{\"added_tokens_decoder\":{\"262\":{\"content\":\"[EOS]\"},"
-                                 "\"263\":{\"content\":\"<think>\",\"special\":false}}}";
-    struct memory_files files;
-    struct tokenizer *t;
-    memory_files_init(&files);
-    memory_files_put(&files, "m/tiktoken.model", ranks, write_ranks(ranks, sizeof ranks));
-    memory_files_put(&files, "m/tokenizer_config.json", config, strlen(config));
-    must(tokenizer_open_new(&t, &files.files, "m", &why));
-    assert_encodes(t, "abcd", SPECIAL_PARSE, "257 100");
-    assert_encodes(t, "bcab", SPECIAL_PARSE, "258 256");
-    assert_encodes(t, "xyz", SPECIAL_PARSE, "260"); /* whole, though nothing merges to it */
-    assert_encodes(t, "xyzx", SPECIAL_PARSE, "120 121 122 120");
-    assert_encodes(t, "ab a[EOS]<think>", SPECIAL_PARSE, "256 259 262 263");
-    assert_encodes(t, "<|reserved_token_261|>", SPECIAL_PARSE, "261");
-    assert_int_equal(tokenizer_size(t), 261 + 256);
-    assert_int_equal(tokenizer_find(t, "[EOS]"), 262);
-    assert_true(tokenizer_is_special(t, 262));
-    assert_false(tokenizer_is_special(t, 263));
-    assert_string_equal(tokenizer_token_text(t, 32), "Ġ");
-    tokenizer_free(t);
-
-    static const char *const wrong[] = { "YWI=\n", "YWI= x\n", " 5\n", "YWI= 1 2\n", "!!!! 1\n" };
-    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
-        memory_files_put(&files, "m/tiktoken.model", wrong[i], strlen(wrong[i]));
-        assert_int_equal(tokenizer_open_new(&t, &files.files, "m", &why), MF_ERR_FORMAT);
-        assert_non_null(strstr(why.text, "m/tiktoken.model"));
+    for (int i = 0; i < THREADS; i++) {
+        void *result;
+        assert_int_equal(pthread_join(threads[i], &result), 0);
+        assert_ptr_equal(result, &work[i]);
     }
-    assert_int_equal(files.open_count, 0);
-}
-
-/* Whatever call on a file fails, it is reported. */
-static void every_failing_read_is_reported(void **state)
-{
-    (void)state;
-    static char ranks[8192];
-    struct memory_files memory;
-    struct failing_files files;
-    for (int i = 0; i < 2; i++) {
-        char json[] = "{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},"
-                      "\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}";
-        memory_files_init(&memory);
-        memory_files_put(&memory, "m/tokenizer_config.json", "{}", 2);
-        if (i == 0)
-            memory_files_put(&memory, "m/tokenizer.json", json, strlen(json));
-        else
-            memory_files_put(&memory, "m/tiktoken.model", ranks, write_ranks(ranks, sizeof ranks));
-        failing_files_init(&files, &memory.files);
-        for (uint64_t nth = 1;; nth++) {
-            struct tokenizer *tokenizer;
-            failing_files_arm(&files, nth);
-            mf_status status = tokenizer_open_new(&tokenizer, &files.files, "m", &why);
-            bool fired = failing_files_disarm(&files);
-            assert_int_equal(status, fired ? MF_ERR_IO : MF_OK);
-            tokenizer_free(tokenizer);
-            assert_int_equal(memory.open_count, 0);
-            if (!fired) break;
-            assert_true(nth < 100);
-        }
+    struct token_list ids = vectors_encode(before, text, length, SPECIAL_PARSE);
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(work[i].ids.count, ids.count);
+        assert_memory_equal(work[i].ids.ids, ids.ids, ids.count * sizeof *ids.ids);
+        token_list_free(&work[i].ids);
     }
-}
-
-#define SPAN(text)                                                                                 \
-    {                                                                                              \
-        text, sizeof(text) - 1                                                                     \
-    }
-
-static void tables_give_a_tokenizer(void **state)
-{
-    (void)state;
-    static const struct text_span tokens[] = { SPAN("a"),     SPAN("b"),   SPAN(""),
-                                               SPAN("ab"),    SPAN("<s>"), SPAN("<t>"),
-                                               SPAN("[PAD]"), SPAN("õ"),   SPAN("<0x63>") };
-    static const int32_t types[] = { TOKEN_NORMAL, TOKEN_NORMAL,       TOKEN_NORMAL,
-                                     TOKEN_NORMAL, TOKEN_CONTROL,      TOKEN_USER_DEFINED,
-                                     TOKEN_UNUSED, TOKEN_USER_DEFINED, TOKEN_BYTE };
-    static const struct text_span merges[] = { SPAN("a b") }, left[] = { SPAN("a") },
-                                  right[] = { SPAN("b") };
-    struct tokenizer_tables tables = { .tokens = tokens,
-                                       .token_count = COUNT_OF(tokens),
-                                       .types = types,
-                                       .merges = merges,
-                                       .merge_count = 1,
-                                       .pre_tokenizer = "qwen2",
-                                       .add_bos = true,
-                                       .bos_id = 4 };
-    struct tokenizer *t;
-    must(tokenizer_from_tables_new(&t, &tables, "tables", &why));
-    assert_encodes(t, "ab<s>b<t>cõ", SPECIAL_PARSE, "3 4 1 5 8 7");
-    assert_int_equal(tokenizer_bos(t), 4);
-    assert_int_equal(tokenizer_size(t), 9);
-    assert_null(tokenizer_token_text(t, 2));
-    assert_true(tokenizer_is_special(t, 4));
-    assert_false(tokenizer_is_special(t, 5));
-    size_t length;
-    assert_memory_equal(tokenizer_token_bytes(t, 7, &length), "õ", 2);
-    tokenizer_free(t);
-
-    tables.merges = left;
-    tables.merge_rights = right;
-    must(tokenizer_from_tables_new(&t, &tables, "tables", &why));
-    assert_encodes(t, "abab", SPECIAL_PARSE, "3 3");
-    tokenizer_free(t);
-
-    tables.bos_id = 2;
-    assert_int_equal(tokenizer_from_tables_new(&t, &tables, "tables", &why), MF_ERR_MISMATCH);
-    assert_null(t);
-    tables.pre_tokenizer = "bert";
-    assert_int_equal(tokenizer_from_tables_new(&t, &tables, "tables", &why), MF_ERR_UNSUPPORTED);
-    assert_non_null(strstr(why.text, "bert"));
-}
-
-static void bytes_alone_can_decode(void **state)
-{
-    (void)state;
-    static const struct text_span tokens[] = { SPAN("\xF0\x9F"), SPAN(""), SPAN(" a") };
-    struct tokenizer_tables tables = {
-        .tokens = tokens, .token_count = COUNT_OF(tokens), .bos_id = -1, .bytes_only = true
-    };
-    struct tokenizer *t;
-    size_t length;
-    struct token_list ids = { 0 };
-    must(tokenizer_from_tables_new(&t, &tables, "vocab.bin", &why));
-    assert_memory_equal(tokenizer_token_bytes(t, 0, &length), "\xF0\x9F", 2);
-    assert_int_equal(length, 2);
-    assert_null(tokenizer_token_bytes(t, 1, &length));
-    assert_string_equal(tokenizer_token_text(t, 2), "Ġa");
-    assert_int_equal(tokenizer_find(t, "Ġa"), 2);
-    assert_int_equal(tokenizer_encode(&ids, t, "a", 1, SPECIAL_PARSE, &why), MF_ERR_UNSUPPORTED);
-    tokenizer_free(t);
+    token_list_free(&ids);
+    tokenizer_free(mini);
+    mini = before;
+    free(text);
 }
 
 int main(void)
@@ -780,13 +510,7 @@ int main(void)
         cmocka_unit_test(characters_taken_for_stable_are),
         cmocka_unit_test(a_stream_gives_whole_characters),
         cmocka_unit_test(time_grows_with_the_text),
-        cmocka_unit_test(wrong_files_get_a_sentence),
-        cmocka_unit_test(a_cut_file_is_refused),
-        cmocka_unit_test(a_directory_may_ask_for_bos),
-        cmocka_unit_test(kimi_has_ranks_and_no_merges),
-        cmocka_unit_test(every_failing_read_is_reported),
-        cmocka_unit_test(tables_give_a_tokenizer),
-        cmocka_unit_test(bytes_alone_can_decode),
+        cmocka_unit_test(threads_may_share_a_tokenizer),
     };
     return cmocka_run_group_tests(tests, open_mini, close_mini);
 }
