@@ -347,7 +347,7 @@ static mf_status check_component(const struct packed *p, const json_t *component
 static mf_status check_layout(const struct packed *p, mf_error *why)
 {
     char path[PATH_CAPACITY];
-    bool present;
+    bool present = false;
     mf_status status = path_join(path, sizeof path, p->path, "layout.json", why);
     if (status == MF_OK) status = file_probe(&present, p->files, path, why);
     if (status != MF_OK || !present) return status;

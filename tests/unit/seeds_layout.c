@@ -199,43 +199,33 @@ static void layer_files_of_another_size_are_refused(void **state)
     expect(&files, false, MF_ERR_MISMATCH, "which is not 3 experts of 4 bits");
 }
 
-#define COMPONENT(name, offset, size)                                                              \
-    "{\"name\":\"" name "\",\"offset\":" #offset ",\"size\":" #size "}"
+static void write_layout(char *out, size_t capacity, unsigned expert_size, unsigned expert_count,
+                         unsigned last_offset, unsigned last_rows, const char *more)
+{
+    static const struct {
+        const char *name;
+        unsigned offset, size;
+    } parts[] = {
+        { "gate_proj.weight", 0, 4096 },    { "gate_proj.scales", 4096, 256 },
+        { "gate_proj.biases", 4352, 256 },  { "up_proj.weight", 4608, 4096 },
+        { "up_proj.scales", 8704, 256 },    { "up_proj.biases", 8960, 256 },
+        { "down_proj.weight", 9216, 4096 }, { "down_proj.scales", 13312, 256 },
+    };
+    size_t used = (size_t)snprintf(
+        out, capacity, "{\"expert_size\":%u,\"num_layers\":2,\"num_experts\":%u,\"components\":[",
+        expert_size, expert_count);
+    for (size_t i = 0; i < COUNT_OF(parts); i++)
+        used += (size_t)snprintf(out + used, capacity - used,
+                                 "{\"name\":\"%s\",\"offset\":%u,\"size\":%u},", parts[i].name,
+                                 parts[i].offset, parts[i].size);
+    snprintf(out + used, capacity - used,
+             "{\"name\":\"down_proj.biases\",\"offset\":%u,\"size\":256,\"shape\":[%u,1]}%s]}",
+             last_offset, last_rows, more);
+}
 
 static void a_layout_file_must_agree(void **state)
 {
     (void)state;
-    static const char
-        format
-            [] =
-                "{\"expert_size\":%u,\"num_layers\":2,\"num_experts\":%u,\"components\":"
-                "[" COMPONENT("gate_proj.weight", 0, 4096) "," COMPONENT("gate_proj.scales", 4096, 256) "," COMPONENT(
-                    "gate_proj.biases", 4352,
-                    256) "," COMPONENT("up_proj.weight", 4608,
-                                       4096) "," COMPONENT("up_proj.scales", 8704,
-                                                           256) "," COMPONENT("up_proj.biases",
-                                                                              8960,
-                                                                              256) "," COMPONENT("d"
-                                                                                                 "o"
-                                                                                                 "w"
-                                                                                                 "n"
-                                                                                                 "_"
-                                                                                                 "p"
-                                                                                                 "r"
-                                                                                                 "o"
-                                                                                                 "j"
-                                                                                                 "."
-                                                                                                 "w"
-                                                                                                 "e"
-                                                                                                 "i"
-                                                                                                 "g"
-                                                                                                 "h"
-                                                                                                 "t",
-                                                                                                 9216,
-                                                                                                 4096) "," COMPONENT("down_proj.scales",
-                                                                                                                     13312,
-                                                                                                                     256) ","
-                                                                                                                          "{\"name\":\"down_proj.biases\",\"offset\":%u,\"size\":256,\"shape\":[%u,1]}%s]}";
     const struct {
         unsigned expert_size, experts, offset, rows;
         const char *more;
@@ -252,8 +242,8 @@ static void a_layout_file_must_agree(void **state)
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct memory_files files;
         char layout[2048];
-        snprintf(layout, sizeof layout, format, cases[i].expert_size, cases[i].experts,
-                 cases[i].offset, cases[i].rows, cases[i].more);
+        write_layout(layout, sizeof layout, cases[i].expert_size, cases[i].experts, cases[i].offset,
+                     cases[i].rows, cases[i].more);
         put_model(&files);
         memory_files_put(&files, "p/root/packed_experts/layout.json", layout, strlen(layout));
         expect(&files, false, cases[i].status, cases[i].words);
