@@ -1,5 +1,6 @@
 /* `moeflux generate`: continue a list of ids; nothing is added to them. */
 #include "command.h"
+#include "constraint.h"
 #include "generation.h"
 #include "sampling.h"
 #include "statistics.h"
@@ -15,6 +16,7 @@ struct generate_settings {
     bool ids;
     bool ignore_end;
     struct sampling_settings sampling;
+    struct constraint_settings constraint;
 };
 
 static const struct option options[] = {
@@ -34,6 +36,8 @@ static const struct option_group groups[] = {
     { "options", options, COUNT_OF(options), 0 },
     { "sampling (greedy when nothing is given)", sampling_options, SAMPLING_OPTION_COUNT,
       offsetof(struct generate_settings, sampling) },
+    { "form", constraint_options, CONSTRAINT_OPTION_COUNT,
+      offsetof(struct generate_settings, constraint) },
 };
 
 struct printer {
@@ -74,7 +78,8 @@ static mf_status read_prompt(struct token_list *out, const struct opened *opened
 static mf_status generate(const struct opened *opened, struct token_list *prompt,
                           const struct generate_settings *settings, mf_error *why)
 {
-    mf_sampler_options sampling = { .seed = settings->common.seed.value };
+    struct sampler_options sampling;
+    struct constraint constraint = { 0 };
     struct printer printer = { opened->model, settings->ids, 0 };
     struct generation generation = {
         .session = opened->session,
@@ -89,13 +94,22 @@ static mf_status generate(const struct opened *opened, struct token_list *prompt
 
     if (status != MF_OK) return status;
     terminal_probe(&terminal);
+    sampler_options_default(&sampling);
+    sampling.temperature = 0;
+    sampling.seed = settings->common.seed.value;
     sampling_apply(&sampling, &settings->sampling);
     status = prompt_feed(opened->session, prompt->ids, prompt->count, &terminal, why);
     if (status == MF_OK) {
-        status = mf_sampler_open(&generation.sampler, opened->model, &sampling, why);
+        status = sampling_open_new(&generation.sampler, opened, &sampling, why);
     }
-    if (status == MF_OK) status = generation_run(&generation, why);
-    mf_sampler_close(generation.sampler);
+    if (status == MF_OK) status = constraint_open(&constraint, &settings->constraint, opened, why);
+    if (status == MF_OK) {
+        generation.matcher = constraint.matcher;
+        sampler_accept_prompt(generation.sampler, prompt->ids, prompt->count);
+        status = generation_run(&generation, why);
+    }
+    sampler_free(generation.sampler);
+    constraint_close(&constraint);
     if (status == MF_OK) putchar('\n');
     if (status == MF_OK && generation.end == END_OF_CONTEXT) {
         note("the context is full after %zu tokens (-c sets its size)", generation.count);

@@ -72,6 +72,46 @@ mf_status prompt_feed(mf_session *session, const int32_t *ids, size_t count,
     return status;
 }
 
+/* How many tokens may still come: what the caller allows, and what the context holds (one
+ * more than it has room for, as the last one need not be fed). */
+static size_t remaining_tokens(const struct generation *generation)
+{
+    const mf_session *session = generation->session;
+    size_t room = mf_session_context_length(session) - mf_session_position(session) + 1;
+
+    return min_size(generation->count_limit - generation->count, room);
+}
+
+/* -1: nothing can follow. */
+static int32_t pick(const struct generation *generation)
+{
+    const float *logits = mf_session_logits(generation->session);
+    struct grammar_matcher *matcher = generation->matcher;
+
+    if (!matcher) return sampler_pick(generation->sampler, logits);
+    int32_t token =
+        matcher_pick(matcher, generation->sampler, logits, remaining_tokens(generation));
+    if (token >= 0) matcher_accept(matcher, token);
+    return token;
+}
+
+/* An answer of a grammar is over when nothing can follow it. */
+static bool is_over(const struct generation *generation)
+{
+    return generation->matcher && matcher_is_finished(generation->matcher);
+}
+
+static mf_status check_room(const struct generation *generation, mf_error *why)
+{
+    size_t needed = generation->matcher ? matcher_closing_tokens(generation->matcher) : 0;
+    size_t room = remaining_tokens(generation);
+
+    if (needed <= room) return MF_OK;
+    return fail(why, MF_ERR_CONTEXT_FULL,
+                "the shortest text of the grammar has up to %zu tokens, and there is room for %zu",
+                needed, room);
+}
+
 mf_status generation_run(struct generation *generation, mf_error *why)
 {
     mf_session *session = generation->session;
@@ -79,16 +119,23 @@ mf_status generation_run(struct generation *generation, mf_error *why)
 
     generation->count = 0;
     generation->end = END_OF_COUNT;
+    mf_status status = check_room(generation, why);
+    if (status != MF_OK) return status;
     while (generation->count < generation->count_limit) {
-        int32_t token = mf_sampler_pick(generation->sampler, mf_session_logits(session));
+        int32_t token = pick(generation);
         if (token < 0) return fail(why, MF_ERR_ARGUMENT, "the model's logits allow no token");
         if (!generation->ignore_end && mf_model_is_end(generation->model, token)) {
             generation->end = END_OF_TEXT;
             return MF_OK;
         }
         generation->count++;
+        sampler_accept(generation->sampler, token);
         if (!generation->each(generation->user, token)) {
             generation->end = END_BY_CALLER;
+            return MF_OK;
+        }
+        if (is_over(generation)) {
+            generation->end = END_OF_TEXT;
             return MF_OK;
         }
         if (interrupt_seen()) {
@@ -100,7 +147,7 @@ mf_status generation_run(struct generation *generation, mf_error *why)
             generation->end = END_OF_CONTEXT;
             return MF_OK;
         }
-        mf_status status = mf_session_feed(session, &token, 1, why);
+        status = mf_session_feed(session, &token, 1, why);
         if (status != MF_OK) return status;
     }
     return MF_OK;

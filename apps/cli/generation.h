@@ -7,6 +7,8 @@
 #ifndef CLI_GENERATION_H
 #define CLI_GENERATION_H
 
+#include "engine/grammar_matcher.h"
+#include "engine/sampler.h"
 #include "opened.h"
 #include "terminal.h"
 
@@ -18,9 +20,10 @@ enum generation_end { END_OF_TEXT, END_OF_COUNT, END_OF_CONTEXT, END_BY_CALLER, 
 struct generation {
     mf_session *session;
     const mf_model *model;
-    mf_sampler *sampler;
-    size_t count_limit; /* SIZE_MAX: as many as the context holds */
-    bool ignore_end;    /* end tokens are tokens like others */
+    struct sampler *sampler;
+    struct grammar_matcher *matcher; /* NULL: anything may be said */
+    size_t count_limit;              /* SIZE_MAX: as many as the context holds */
+    bool ignore_end;                 /* end tokens are tokens like others */
     token_function each;
     void *user;
     /* results */

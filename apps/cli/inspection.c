@@ -148,8 +148,7 @@ mf_status inspection_open(struct inspection *out, const char *model, mf_error *w
         while (length > 1 && out->path[length - 1] == '/') out->path[--length] = '\0';
         slash = strrchr(out->path, '/');
         out->name = slash && slash[1] ? slash + 1 : out->path;
-        status =
-            ends_with(out->path, length, ".gguf") ? open_gguf(out, why) : open_directory(out, why);
+        status = model_path_is_gguf(out->path) ? open_gguf(out, why) : open_directory(out, why);
     }
     if (status != MF_OK) {
         inspection_close(out);

@@ -1,5 +1,5 @@
 /* model_parts.h: the parts of a checkpoint that some commands need alone, without its
- * weights: a directory with just a tokenizer.json will do. */
+ * weights: a directory with just a tokenizer.json, or a vocabulary-only GGUF, will do. */
 #ifndef CLI_MODEL_PARTS_H
 #define CLI_MODEL_PARTS_H
 

@@ -153,6 +153,11 @@ static mf_status find_in_cache(char *out, const char *model, mf_error *why)
 
 /* ---------------------------------------------------------------------- all */
 
+bool model_path_is_gguf(const char *path)
+{
+    return ends_with(path, ".gguf") && !is_directory(path);
+}
+
 mf_status model_path_resolve(char *out, const char *model, mf_error *why)
 {
     struct stat info;

@@ -15,4 +15,7 @@
 /* `model` NULL: the embedded one.  `out` has PATH_CAPACITY bytes. */
 mf_status model_path_resolve(char *out, const char *model, mf_error *why);
 
+/* A resolved path that is a .gguf file and not a directory. */
+bool model_path_is_gguf(const char *path);
+
 #endif

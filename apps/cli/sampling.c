@@ -1,5 +1,7 @@
 #include "sampling.h"
 
+#include "api/handles.h"
+#include "base/arena.h"
 #include "base/file.h"
 #include "base/json.h"
 
@@ -14,48 +16,82 @@ const struct option sampling_options[SAMPLING_OPTION_COUNT] = {
     { 0, "min-p", OPTION_REAL, offsetof(struct sampling_settings, min_p), "X",
       .help = "leave out tokens below this fraction of the best one's probability", .low = 0,
       .high = 1 },
+    { 0, "typical-p", OPTION_REAL, offsetof(struct sampling_settings, typical_p), "X",
+      .help = "draw from the most typical tokens that reach this probability; 1: off", .low = 0,
+      .high = 1 },
+    { 0, "repetition-penalty", OPTION_REAL, offsetof(struct sampling_settings, repetition_penalty),
+      "X", .help = "make tokens of the text so far less likely; 1: off", .low = 0.01, .high = 100 },
+    { 0, "frequency-penalty", OPTION_REAL, offsetof(struct sampling_settings, frequency_penalty),
+      "X", .help = "subtract this for every time a token was generated", .low = -100, .high = 100 },
+    { 0, "presence-penalty", OPTION_REAL, offsetof(struct sampling_settings, presence_penalty), "X",
+      .help = "subtract this from every token that was generated", .low = -100, .high = 100 },
+    { 0, "dry", OPTION_REAL, offsetof(struct sampling_settings, dry), "X",
+      .help = "weight of the DRY penalty on repeated sequences; 0: off", .low = 0, .high = 100 },
 };
 
-static mf_status read_wishes(mf_sampler_options *out, const char *path, mf_error *why)
+static mf_status read_wishes(struct sampler_options *out, const char *path, mf_error *why)
 {
     json_t *json = NULL;
     bool samples = true;
     double temperature = (double)out->temperature, top_p = (double)out->top_p;
-    double min_p = (double)out->min_p;
-    uint64_t top_k = out->top_k;
+    double min_p = (double)out->min_p, repetition = (double)out->repetition_penalty;
+    uint64_t top_k = (uint64_t)out->top_k;
     mf_status status = json_read_file_new(&json, &files_posix, path, 1 << 20, why);
 
     if (status == MF_OK) status = json_maybe_flag(&samples, json, "do_sample", path, why);
     if (status == MF_OK) status = json_maybe_real(&temperature, json, "temperature", path, why);
     if (status == MF_OK) status = json_maybe_real(&top_p, json, "top_p", path, why);
     if (status == MF_OK) status = json_maybe_real(&min_p, json, "min_p", path, why);
+    if (status == MF_OK) {
+        status = json_maybe_real(&repetition, json, "repetition_penalty", path, why);
+    }
     if (status == MF_OK) status = json_maybe_count(&top_k, json, "top_k", 0, 1 << 24, path, why);
     json_decref(json);
     if (status != MF_OK) return status;
     out->temperature = samples ? (float)temperature : 0.0f;
     out->top_p = (float)top_p;
     out->min_p = (float)min_p;
-    out->top_k = (uint32_t)top_k;
+    out->repetition_penalty = (float)repetition;
+    out->top_k = (int32_t)top_k;
     return MF_OK;
 }
 
-mf_status sampling_defaults(mf_sampler_options *out, const char *model_path, mf_error *why)
+mf_status sampling_wishes(struct sampler_options *out, const char *model_path, mf_error *why)
 {
     char path[PATH_CAPACITY];
+    mf_status status;
 
-    *out = (mf_sampler_options){ .temperature = 0.7f, .top_k = 40, .top_p = 0.9f };
-    /* A .gguf file has no such neighbour, and path_join's answer does not exist either. */
-    if (path_join(path, sizeof path, model_path, "generation_config.json", why) != MF_OK ||
-        !file_exists(&files_posix, path)) {
-        return MF_OK;
-    }
+    sampler_options_default(out);
+    out->temperature = 0.7f;
+    out->top_k = 40;
+    out->top_p = 0.9f;
+    status = path_join(path, sizeof path, model_path, "generation_config.json", why);
+    /* A .gguf file has no files below it: there is none then. */
+    if (status != MF_OK || !file_exists(&files_posix, path)) return status;
     return read_wishes(out, path, why);
 }
 
-void sampling_apply(mf_sampler_options *options, const struct sampling_settings *settings)
+static void apply_real(float *out, const struct maybe_real *given)
 {
-    if (settings->temperature.given) options->temperature = (float)settings->temperature.value;
-    if (settings->top_k.given) options->top_k = (uint32_t)settings->top_k.value;
-    if (settings->top_p.given) options->top_p = (float)settings->top_p.value;
-    if (settings->min_p.given) options->min_p = (float)settings->min_p.value;
+    if (given->given) *out = (float)given->value;
+}
+
+void sampling_apply(struct sampler_options *options, const struct sampling_settings *settings)
+{
+    apply_real(&options->temperature, &settings->temperature);
+    apply_real(&options->top_p, &settings->top_p);
+    apply_real(&options->min_p, &settings->min_p);
+    apply_real(&options->typical_p, &settings->typical_p);
+    apply_real(&options->repetition_penalty, &settings->repetition_penalty);
+    apply_real(&options->frequency_penalty, &settings->frequency_penalty);
+    apply_real(&options->presence_penalty, &settings->presence_penalty);
+    apply_real(&options->dry_multiplier, &settings->dry);
+    if (settings->top_k.given) options->top_k = (int32_t)settings->top_k.value;
+}
+
+mf_status sampling_open_new(struct sampler **out, const struct opened *opened,
+                            const struct sampler_options *options, mf_error *why)
+{
+    return sampler_new(out, &allocator_heap, options, mf_model_vocab_size(opened->model),
+                       model_usable_tokens(&opened->model->model), why);
 }

@@ -184,6 +184,21 @@ static void bench_measures(void **state)
     run_free(&table);
 }
 
+static void a_grammar_is_kept_and_closed(void **state)
+{
+    struct run run = shell_run(
+        "f=$(mktemp); trap 'rm $f' EXIT; printf 'root ::= \"<\" [a-z ]+ \">\"' > $f;"
+        "for n in 3 9 30; do $MOEFLUX generate -p Once -n $n --temp 1.5 --seed $n --grammar $f;"
+        "done | grep -cx '<[a-z ]*>'; $MOEFLUX generate -p Once -n 1 --grammar $f 2>&1;"
+        "printf 'root ::= (' > $f; $MOEFLUX generate -p Once --grammar $f 2>&1");
+
+    (void)state;
+    assert_memory_equal(run.out, "3\nmoeflux: the shortest text of the grammar has up to 3 tokens,",
+                        63);
+    assert_contains(run.out, "line 1");
+    run_free(&run);
+}
+
 static void inspect_knows_the_model(void **state)
 {
     struct run table = PROGRAM(NULL, "inspect");
@@ -240,6 +255,7 @@ int main(void)
         cmocka_unit_test(raw_logits_are_written_whole_or_not_at_all),
         cmocka_unit_test(perplexity_counts_predicted_tokens),
         cmocka_unit_test(bench_measures),
+        cmocka_unit_test(a_grammar_is_kept_and_closed),
         cmocka_unit_test(inspect_knows_the_model),
         cmocka_unit_test(statistics_go_to_stderr),
     };

@@ -1,6 +1,7 @@
 /* tokenize and detokenize on Pebble: formats, modes, refusals. */
 #include "program.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -146,6 +147,21 @@ static void models_are_found(void **state)
         "moeflux: org/pebble is in the Hugging Face cache, but without a main snapshot\n");
 }
 
+static void a_vocabulary_alone_will_do(void **state)
+{
+    const char *fixtures = getenv("MOEFLUX_FIXTURES");
+    char path[4096];
+
+    (void)state;
+    if (!fixtures) {
+        print_error("SKIPPED: MOEFLUX_FIXTURES is not set\n");
+        skip();
+    }
+    snprintf(path, sizeof path, "%s/tokenizers/gpt-2/ggml-vocab-gpt-2.gguf", fixtures);
+    expect_output(PROGRAM("Hello World", "tokenize", "-m", path), "15496,2159\n");
+    expect_output(PROGRAM(NULL, "detokenize", "-m", path, "--tokens", "15496,2159"), "Hello World");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -156,6 +172,7 @@ int main(void)
         cmocka_unit_test(wrong_lines_keep_their_place),
         cmocka_unit_test(wrong_lists_are_refused),
         cmocka_unit_test(models_are_found),
+        cmocka_unit_test(a_vocabulary_alone_will_do),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
