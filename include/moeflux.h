@@ -120,7 +120,8 @@ typedef struct mf_model_options {
     uint32_t experts_per_token; /* 0, or more than the model has: as the model says */
 } mf_model_options;
 
-/* `path`: a checkpoint directory.  Everything is bound and checked here: a file
+/* `path`: a checkpoint directory (safetensors of Hugging Face or MLX), or a .gguf file, the
+ * first one of a split checkpoint.  Everything is bound and checked here: a file
  * that does not fit is refused with the tensor or field, found and expected. */
 MF_API mf_status mf_model_open(mf_model **out, mf_engine *engine, const char *path,
                                const mf_model_options *options, mf_error *why);
@@ -242,8 +243,10 @@ MF_API void mf_session_reset_stats(mf_session *session);
 
 typedef struct mf_context mf_context;
 
-/* `weights`: a checkpoint directory, with `manifest`, `vocab` and `experts_dir`
- * NULL.  `experts_per_tok` is clamped to [1, what the model has]; 0 means all. */
+/* `weights`: a checkpoint as mf_model_open takes it, `manifest` and `experts_dir` NULL; or the
+ * ancestors' model_weights.bin with its manifest and the directory of packed_experts, where
+ * `use_2bit` chooses packed_experts_2bit.  `vocab` may be NULL.  `experts_per_tok` is clamped
+ * to [1, what the model has]; 0 means all. */
 MF_API mf_status mf_context_open(mf_context **out, const char *weights, const char *manifest,
                                  const char *vocab, const char *experts_dir,
                                  uint32_t experts_per_tok, bool use_2bit, mf_error *why);

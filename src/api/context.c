@@ -1,6 +1,7 @@
 /* context.c: one sequence behind one handle, on top of engine, model and session. */
 #include "api/handles.h"
 
+#include "base/file.h"
 #include "base/status.h"
 
 struct mf_context {
@@ -12,25 +13,49 @@ struct mf_context {
 /* What a context's sequence may hold, unless the model's own limit is lower. */
 enum { CONTEXT_POSITIONS = 8192 };
 
+/* The ancestors' parent directory, which has mlx/config.json: two up from the weights. */
+static mf_status parent_of_weights(char out[PATH_CAPACITY], const char *weights, mf_error *why)
+{
+    if (strlen(weights) >= PATH_CAPACITY - 8)
+        return fail(why, MF_ERR_ARGUMENT, "the path of the weights is longer than %d bytes",
+                    PATH_CAPACITY - 8);
+    strcpy(out, weights);
+    char *slash = strrchr(out, '/');
+    if (slash) *slash = '\0';
+    strcat(out, slash ? "/.." : "");
+    if (!slash) strcpy(out, "..");
+    return MF_OK;
+}
+
+static mf_status open_model(mf_context *context, const char *weights,
+                            const struct seeds_paths *seeds, uint32_t experts_per_tok,
+                            mf_error *why)
+{
+    mf_model_options options = { .experts_per_token = experts_per_tok };
+    if (!seeds) return mf_model_open(&context->model, context->engine, weights, &options, why);
+    char parent[PATH_CAPACITY];
+    mf_status status = parent_of_weights(parent, weights, why);
+    if (status != MF_OK) return status;
+    return api_model_open(&context->model, context->engine, parent, seeds, &options, why);
+}
+
 mf_status mf_context_open(mf_context **out, const char *weights, const char *manifest,
                           const char *vocab, const char *experts_dir, uint32_t experts_per_tok,
                           bool use_2bit, mf_error *why)
 {
+    (void)vocab; /* the tokenizer is found beside config.json */
     if (!out) return fail(why, MF_ERR_ARGUMENT, "the argument `out` is NULL");
     *out = NULL;
-    if (manifest || vocab || experts_dir || use_2bit)
-        return fail(why, MF_ERR_UNSUPPORTED,
-                    "only a checkpoint directory in `weights` can be opened, without `manifest`, "
-                    "`vocab`, `experts_dir` and `use_2bit`");
+    if (!weights) return fail(why, MF_ERR_ARGUMENT, "the argument `weights` is NULL");
     mf_context *context =
         allocator_heap.allocate(allocator_heap.user, sizeof *context, _Alignof(max_align_t));
     if (!context) return fail_memory(why, sizeof *context);
     *context = (mf_context){ 0 };
 
-    mf_model_options options = { .experts_per_token = experts_per_tok };
+    struct seeds_paths seeds = { weights, manifest, experts_dir, use_2bit };
     mf_status status = mf_engine_open(&context->engine, NULL, why);
     if (status == MF_OK)
-        status = mf_model_open(&context->model, context->engine, weights, &options, why);
+        status = open_model(context, weights, manifest ? &seeds : NULL, experts_per_tok, why);
     if (status == MF_OK) {
         uint32_t limit = mf_model_context_length(context->model);
         mf_session_options sizes = { .context_length =

@@ -34,6 +34,11 @@ struct mf_session {
     struct session session;
 };
 
+/* mf_model_open for any source. */
+mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
+                         const struct seeds_paths *seeds, const mf_model_options *options,
+                         mf_error *why);
+
 struct mf_sampler {
     const mf_allocator *allocator;
     struct sampler *sampler;

@@ -81,21 +81,22 @@ static uint64_t expert_budget(const mf_model *model, uint64_t memory_bytes)
     return all > resident ? all - resident : 0;
 }
 
-mf_status mf_model_open(mf_model **out, mf_engine *engine, const char *path,
-                        const mf_model_options *options, mf_error *why)
+mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
+                         const struct seeds_paths *seeds, const mf_model_options *options,
+                         mf_error *why)
 {
-    if (!out) return missing(why, "out");
-    *out = NULL;
-    if (!engine) return missing(why, "engine");
-    if (!path) return missing(why, "path");
     mf_model_options none = { 0 };
     if (!options) options = &none;
     mf_model *model = new_handle(&engine->allocator, sizeof *model);
     if (!model) return fail_memory(why, sizeof *model);
     model->engine = engine;
 
-    mf_status status =
-        model_open(&model->model, &engine->files, &engine->allocator, path, &engine->logger, why);
+    struct model_source source = { .files = &engine->files,
+                                   .allocator = &engine->allocator,
+                                   .path = path,
+                                   .seeds = seeds,
+                                   .logger = &engine->logger };
+    mf_status status = model_open(&model->model, &source, why);
     if (status != MF_OK) {
         engine->allocator.release(engine->allocator.user, model, sizeof *model);
         return status;
@@ -111,6 +112,16 @@ mf_status mf_model_open(mf_model **out, mf_engine *engine, const char *path,
     else
         mf_model_close(model);
     return status;
+}
+
+mf_status mf_model_open(mf_model **out, mf_engine *engine, const char *path,
+                        const mf_model_options *options, mf_error *why)
+{
+    if (!out) return missing(why, "out");
+    *out = NULL;
+    if (!engine) return missing(why, "engine");
+    if (!path) return missing(why, "path");
+    return api_model_open(out, engine, path, NULL, options, why);
 }
 
 void mf_model_close(mf_model *model)

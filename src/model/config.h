@@ -92,9 +92,9 @@ struct model_config {
 mf_status config_parse(struct model_config *out, const json_t *json, struct arena *arena,
                        const char *where, mf_error *why);
 
-/* The same from the metadata of a GGUF file. */
+/* The same from the metadata of a GGUF file, which leaves the vocabulary to the embedding. */
 mf_status config_from_metadata(struct model_config *out, const struct metadata *metadata,
-                               struct arena *arena, const char *where, mf_error *why);
+                               uint32_t vocab_size, struct arena *arena, mf_error *why);
 
 /* Adds the ids of an eos_token_id field (a number or a list of them), each once. */
 mf_status config_add_end_tokens(struct model_config *config, const json_t *json, const char *where,

@@ -1,11 +1,17 @@
 /* model.h: a checkpoint, opened: configuration, weights, tokenizer.
  *
+ *     directory with config.json     safetensors of Hugging Face or MLX
+ *     file.gguf                      GGUF, whole or the first of a split one
+ *     directory with artifacts/      the layout of the project's ancestors
+ *
  * Immutable after opening and shared by all sessions.  The resident weights are in
  * memory; the experts are only known by their extents. */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
 #include "base/log.h"
+#include "files/metadata.h"
+#include "files/seeds_layout.h"
 #include "files/tensor_directory.h"
 #include "model/config.h"
 #include "model/tokenizer.h"
@@ -16,14 +22,22 @@ struct model {
     char *path;
     char *name; /* last part of the path */
     struct tensor_directory directory;
+    struct metadata metadata; /* of a GGUF file, else empty */
     struct model_config config;
     struct weights weights;
     struct tokenizer *tokenizer; /* NULL: the checkpoint has none */
 };
 
-/* `path` is a checkpoint directory.  After a failure nothing is left open. */
-mf_status model_open(struct model *out, const mf_files *files, const mf_allocator *allocator,
-                     const char *path, const struct logger *logger, mf_error *why);
+struct model_source {
+    const mf_files *files;
+    const mf_allocator *allocator;
+    const char *path;
+    const struct seeds_paths *seeds; /* the ancestors' files one by one; NULL: found from path */
+    const struct logger *logger;
+};
+
+/* After a failure nothing is left open. */
+mf_status model_open(struct model *out, const struct model_source *source, mf_error *why);
 void model_close(struct model *model);
 
 /* Ids below this can be sampled: rows of the embedding above it are padding. */

@@ -52,7 +52,7 @@ static mf_status read_quantization(struct binder *b, mf_error *why)
     const json_t *entry = json_object_get(config, "quantization");
     if (!json_is_object(entry)) entry = json_object_get(config, "quantization_config");
     b->tile_rows = b->tile_cols = 128;
-    if (!json_is_object(entry)) return MF_OK;
+    if (!json_is_object(entry) || b->source->repacked) return MF_OK;
     const char *method = NULL;
     mf_status status = json_maybe_text(&method, entry, "quant_method", b->source->where, why);
     if (status != MF_OK) return status;

@@ -48,6 +48,7 @@ struct weights_source {
     struct tensor_directory *directory;
     const struct model_config *config;
     const json_t *config_json; /* config.json, for its list of quantised modules; NULL: GGUF */
+    bool repacked;             /* the ancestors' layout: config.json tells of the files before */
     const char *where;         /* the checkpoint, for messages */
     const struct logger *logger;
 };

@@ -1,0 +1,243 @@
+/* config_gguf.c: the configuration in a GGUF file's metadata. */
+#include "base/status.h"
+#include "model/config_checks.h"
+#include "model/families.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* Reads keys of one architecture; the first problem sticks and later reads do nothing. */
+struct reader {
+    const struct metadata *metadata;
+    const char *architecture;
+    mf_status status;
+    mf_error *why;
+};
+
+enum { KEY_CAPACITY = 128 };
+
+static void key_of(char out[KEY_CAPACITY], const struct reader *r, const char *name)
+{
+    snprintf(out, KEY_CAPACITY, "%s.%s", r->architecture, name);
+}
+
+static bool has(const struct reader *r, const char *name)
+{
+    char key[KEY_CAPACITY];
+    key_of(key, r, name);
+    return metadata_find(r->metadata, key) != NULL;
+}
+
+/* *out stays as it is when the key is absent. */
+static void count(uint32_t *out, struct reader *r, const char *name, uint64_t low, uint64_t high)
+{
+    char key[KEY_CAPACITY];
+    uint64_t value = *out;
+    key_of(key, r, name);
+    if (r->status == MF_OK)
+        r->status = metadata_maybe_count(&value, r->metadata, key, low, high, r->why);
+    if (r->status == MF_OK) *out = (uint32_t)value;
+}
+
+static void real(double *out, struct reader *r, const char *name)
+{
+    char key[KEY_CAPACITY];
+    key_of(key, r, name);
+    if (r->status == MF_OK) r->status = metadata_maybe_real(out, r->metadata, key, r->why);
+}
+
+static void read_sizes(struct reader *r, struct model_config *c)
+{
+    double epsilon = (double)c->norm_epsilon;
+    uint32_t prediction_layers = 0;
+    count(&c->width, r, "embedding_length", 1, WIDTH_MAX);
+    count(&c->context_length, r, "context_length", 1, UINT32_MAX);
+    c->context_length = (uint32_t)min_size(c->context_length, CONTEXT_MAX);
+    real(&epsilon, r, "attention.layer_norm_rms_epsilon");
+    c->norm_epsilon = (float)epsilon;
+    /* Layers for multi-token prediction are counted with the others and not used. */
+    count(&c->layer_count, r, "block_count", 1, LAYERS_MAX);
+    count(&prediction_layers, r, "nextn_predict_layers", 0, LAYERS_MAX);
+    if (prediction_layers < c->layer_count) c->layer_count -= prediction_layers;
+    count(&c->heads, r, "attention.head_count", 1, HEADS_MAX);
+    count(&c->dense_width, r, "feed_forward_length", 1, WIDTH_MAX);
+    count(&c->leading_dense_layers, r, "leading_dense_block_count", 0, LAYERS_MAX);
+}
+
+static void read_rope(struct reader *r, struct rope_config *rope, struct yarn_fields *yarn)
+{
+    char key[KEY_CAPACITY];
+    const char *kind = "none";
+    double log_multiplier = NAN;
+    real(&rope->theta, r, "rope.freq_base");
+    count(&rope->rotary_width, r, "rope.dimension_count", 2, HEAD_WIDTH_MAX);
+    key_of(key, r, "rope.scaling.type");
+    if (r->status == MF_OK) r->status = metadata_maybe_text(&kind, r->metadata, key, r->why);
+    if (r->status != MF_OK || strcmp(kind, "none") == 0) return;
+    if (strcmp(kind, "yarn") != 0) {
+        r->status = fail(r->why, MF_ERR_UNSUPPORTED, "%s: %s is \"%s\", none or yarn was expected",
+                         r->metadata->path, key, kind);
+        return;
+    }
+    rope->beta_fast = 32;
+    rope->beta_slow = 1;
+    real(&rope->factor, r, "rope.scaling.factor");
+    real(&rope->original_context, r, "rope.scaling.original_context_length");
+    real(&rope->beta_fast, r, "rope.scaling.yarn_beta_fast");
+    real(&rope->beta_slow, r, "rope.scaling.yarn_beta_slow");
+    real(&yarn->attention_factor, r, "rope.scaling.attn_factor");
+    real(&log_multiplier, r, "rope.scaling.yarn_log_multiplier");
+    /* Stored as 0.1 x mscale_all_dim; mscale itself is not stored and equal to it. */
+    if (log_multiplier > 0) yarn->mscale = yarn->mscale_all_dim = 10 * log_multiplier;
+}
+
+static void read_attention(struct reader *r, struct model_config *c)
+{
+    count(&c->kv_heads, r, "attention.head_count_kv", 1, HEADS_MAX);
+    count(&c->head_width, r, "attention.key_length", 1, HEAD_WIDTH_MAX);
+}
+
+/* Newer files tell the width of a head in the *_mla keys; the others then speak of the
+ * cache, [latent | rope] and latent. */
+static void read_latent(struct reader *r, struct model_config *c)
+{
+    bool newer = has(r, "attention.key_length_mla");
+    uint32_t key_width = c->nope_width + c->rope.rotary_width;
+    c->query_rank = 0;
+    count(&c->query_rank, r, "attention.q_lora_rank", 0, WIDTH_MAX);
+    count(&c->latent_width, r, "attention.kv_lora_rank", 1, WIDTH_MAX);
+    count(&key_width, r, newer ? "attention.key_length_mla" : "attention.key_length", 1,
+          HEAD_WIDTH_MAX);
+    count(&c->value_width, r, newer ? "attention.value_length_mla" : "attention.value_length", 1,
+          HEAD_WIDTH_MAX);
+    if (r->status == MF_OK && key_width <= c->rope.rotary_width)
+        r->status = fail(r->why, MF_ERR_FORMAT,
+                         "%s: a key is %u wide, which leaves nothing beside its rotary %u",
+                         r->metadata->path, key_width, c->rope.rotary_width);
+    if (r->status == MF_OK) c->nope_width = key_width - c->rope.rotary_width;
+}
+
+static void read_delta(struct reader *r, struct model_config *c)
+{
+    uint32_t inner = c->delta_value_heads * c->delta_value_width;
+    count(&c->delta_taps, r, "ssm.conv_kernel", 1, TAPS_MAX);
+    count(&c->delta_key_width, r, "ssm.state_size", 1, HEAD_WIDTH_MAX);
+    count(&c->delta_key_heads, r, "ssm.group_count", 1, HEADS_MAX);
+    count(&c->delta_value_heads, r, "ssm.time_step_rank", 1, HEADS_MAX);
+    count(&inner, r, "ssm.inner_size", 1, WIDTH_MAX);
+    count(&c->full_attention_interval, r, "full_attention_interval", 1, LAYERS_MAX);
+    if (r->status == MF_OK && inner % c->delta_value_heads)
+        r->status = fail(r->why, MF_ERR_FORMAT,
+                         "%s: ssm.inner_size is %u, which is not a multiple of the %u value heads",
+                         r->metadata->path, inner, c->delta_value_heads);
+    if (r->status == MF_OK) c->delta_value_width = inner / c->delta_value_heads;
+    /* This architecture's converter reorders the value heads. */
+    c->delta_heads_tiled = strcmp(r->architecture, "qwen35moe") == 0;
+}
+
+static void read_router(struct reader *r, struct model_config *c)
+{
+    enum { GATING_SOFTMAX = 1, GATING_SIGMOID = 2 };
+    uint32_t gating = GATING_SOFTMAX, shared = 0;
+    double scale = 1.0;
+    char key[KEY_CAPACITY];
+    bool latent = c->family->mixer == MIXER_LATENT;
+    count(&c->experts, r, "expert_count", 1, EXPERTS_MAX);
+    count(&c->experts_per_token, r, "expert_used_count", 1, EXPERTS_MAX);
+    count(&c->expert_width, r, "expert_feed_forward_length", 1, WIDTH_MAX);
+    count(&c->shared_width, r, "expert_shared_feed_forward_length", 0, WIDTH_MAX);
+    count(&shared, r, "expert_shared_count", 0, 1024);
+    if (latent) c->shared_width = (uint32_t)min_size((uint64_t)shared * c->expert_width, WIDTH_MAX);
+    c->renormalise = !latent; /* Qwen's files do not say it */
+    key_of(key, r, "expert_weights_norm");
+    if (r->status == MF_OK)
+        r->status = metadata_maybe_flag(&c->renormalise, r->metadata, key, r->why);
+    real(&scale, r, "expert_weights_scale");
+    c->routed_scale = (float)scale;
+    count(&gating, r, "expert_gating_func", GATING_SOFTMAX, GATING_SIGMOID);
+    c->router = gating == GATING_SIGMOID ? ROUTER_SIGMOID : ROUTER_SOFTMAX;
+
+    /* Older files of DeepSeek-V3 lack the groups, without which it routes otherwise. */
+    bool v3 = latent && c->router == ROUTER_SIGMOID && c->layer_count == 61 && c->experts == 256;
+    c->router_groups = v3 ? 8 : 1;
+    c->router_top_groups = v3 ? 4 : 1;
+    count(&c->router_groups, r, "expert_group_count", 1, EXPERTS_MAX);
+    count(&c->router_top_groups, r, "expert_group_used_count", 1, EXPERTS_MAX);
+}
+
+static void list_layers(struct reader *r, struct model_config *c)
+{
+    char key[KEY_CAPACITY];
+    struct metadata_array recurrent;
+    key_of(key, r, "attention.recurrent_layers");
+    if (r->status == MF_OK)
+        r->status = metadata_maybe_array(&recurrent, r->metadata, key, METADATA_FLAG, r->why);
+    if (r->status != MF_OK) return;
+    if (recurrent.count > 0 && recurrent.count < c->layer_count) {
+        r->status =
+            fail(r->why, MF_ERR_FORMAT, "%s: %s has %llu entries for %u layers", r->metadata->path,
+                 key, (unsigned long long)recurrent.count, c->layer_count);
+        return;
+    }
+    for (uint32_t i = 0; i < c->layer_count; i++) {
+        bool delta = c->family->hybrid && (i + 1) % c->full_attention_interval != 0;
+        if (c->family->hybrid && recurrent.count > 0) delta = recurrent.bytes[i] != 0;
+        c->mixers[i] = delta ? MIXER_DELTA : c->family->mixer;
+        c->ffns[i] = i < c->leading_dense_layers ? FFN_DENSE : FFN_EXPERTS;
+    }
+}
+
+static mf_status read_end_tokens(struct model_config *c, const struct metadata *metadata,
+                                 mf_error *why)
+{
+    static const char *const keys[] = { "tokenizer.ggml.eos_token_id",
+                                        "tokenizer.ggml.eot_token_id" };
+    mf_status status = MF_OK;
+    for (size_t i = 0; i < COUNT_OF(keys) && status == MF_OK; i++) {
+        uint64_t id = 0;
+        if (!metadata_find(metadata, keys[i])) continue;
+        status = metadata_need_count(&id, metadata, keys[i], 0, INT32_MAX, why);
+        if (status == MF_OK) status = config_add_end_token(c, (int64_t)id, metadata->path, why);
+    }
+    return status;
+}
+
+static mf_status find_family(struct reader *r, struct model_config *out)
+{
+    mf_status status =
+        metadata_need_text(&r->architecture, r->metadata, "general.architecture", r->why);
+    if (status != MF_OK) return status;
+    const struct family *family = family_find_gguf(r->architecture);
+    if (!family)
+        return fail(r->why, MF_ERR_UNSUPPORTED,
+                    "%s: general.architecture \"%.64s\" is not supported; known: qwen3moe, "
+                    "qwen3next, qwen35moe, deepseek2",
+                    r->metadata->path, r->architecture);
+    *out = family->defaults;
+    out->family = family;
+    return MF_OK;
+}
+
+mf_status config_from_metadata(struct model_config *out, const struct metadata *metadata,
+                               uint32_t vocab_size, struct arena *arena, mf_error *why)
+{
+    struct reader r = { .metadata = metadata, .why = why };
+    struct yarn_fields yarn = { NAN, NAN, NAN };
+    *out = (struct model_config){ 0 };
+    r.status = find_family(&r, out);
+    if (r.status != MF_OK) return r.status;
+    out->vocab_size = vocab_size;
+    read_sizes(&r, out);
+    read_rope(&r, &out->rope, &yarn);
+    if (out->family->mixer == MIXER_LATENT)
+        read_latent(&r, out);
+    else
+        read_attention(&r, out);
+    if (out->family->hybrid) read_delta(&r, out);
+    read_router(&r, out);
+    if (r.status == MF_OK) r.status = config_finish(out, &yarn, metadata->path, why);
+    if (r.status == MF_OK) r.status = config_new_lists(out, arena, why);
+    if (r.status == MF_OK) list_layers(&r, out);
+    if (r.status == MF_OK) r.status = read_end_tokens(out, metadata, why);
+    return r.status;
+}
