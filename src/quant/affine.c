@@ -23,21 +23,21 @@ dequantise_affine(float *out, const struct weight *weight, uint64_t row, unsigne
     const uint8_t *scales = weight->scales + scale_row * weight->scale_row_bytes;
     const uint8_t *biases = weight->biases + scale_row * weight->scale_row_bytes;
     const uint64_t mask = (1u << bits) - 1;
-    size_t group = 0, left_in_group = 0;
+    const size_t group_cols = weight->group_cols;
     float scale = 0.0f, bias = 0.0f;
 
-    for (size_t i = 0; i < weight->cols; i += 8, values += bits) {
+    for (size_t i = 0, group_end = 0, group = 0; i < weight->cols; i += 8, values += bits) {
         uint64_t stream = 0;
         memcpy(&stream, values, bits);
-        for (size_t j = 0; j < 8; j++, stream >>= bits) {
-            if (left_in_group == 0) {
+        for (size_t j = 0; j < 8; j++) {
+            /* Groups are multiples of 8 in all files; others are legal, and slow. */
+            if ((j == 0 || group_cols % 8 != 0) && i + j == group_end) {
                 scale = format_load(weight->scale_format, scales, group);
                 bias = format_load(weight->scale_format, biases, group);
-                left_in_group = weight->group_cols;
+                group_end += group_cols;
                 group++;
             }
-            out[i + j] = (float)(stream & mask) * scale + bias;
-            left_in_group--;
+            out[i + j] = (float)(int32_t)(stream >> (j * bits) & mask) * scale + bias;
         }
     }
 }

@@ -11,25 +11,35 @@ static float scale(const uint8_t bytes[2])
     return f32_from_f16(load_u16(bytes));
 }
 
+/* In formats with groups of 16, t counts those: element e = 16t + i lies in quarter j of half
+ * n, at l = 16 · (t % 2) + i there. */
+
 static void expand_q2_k(float *out, const struct block_q2_k *b)
 {
     float d = scale(b->d), dmin = scale(b->dmin);
-    for (unsigned e = 0; e < 256; e++) {
-        unsigned n = e / 128, j = e % 128 / 32, l = e % 32;
-        unsigned s = b->scales[e / 16];
-        unsigned q = (unsigned)b->qs[32 * n + l] >> (2 * j) & 3u;
-        out[e] = d * (float)(s & 15u) * (float)q - dmin * (float)(s >> 4);
+    for (unsigned t = 0; t < 16; t++, out += 16) {
+        unsigned n = t / 8, j = t % 8 / 2;
+        const uint8_t *qs = b->qs + 32 * n + 16 * (t % 2);
+        float group_scale = d * (float)(b->scales[t] & 15);
+        float group_min = dmin * (float)(b->scales[t] >> 4);
+        for (unsigned i = 0; i < 16; i++)
+            out[i] = group_scale * (float)(qs[i] >> (2 * j) & 3) - group_min;
     }
 }
 
 static void expand_q3_k(float *out, const struct block_q3_k *b)
 {
     float d = scale(b->d);
-    for (unsigned e = 0; e < 256; e++) {
-        unsigned n = e / 128, j = e % 128 / 32, l = e % 32;
-        int low = b->qs[32 * n + l] >> (2 * j) & 3;
-        int q = low - (b->hmask[l] >> (4 * n + j) & 1 ? 0 : 4);
-        out[e] = d * (float)q3_k_scale(b->scales, e / 16) * (float)q;
+    for (unsigned t = 0; t < 16; t++, out += 16) {
+        unsigned n = t / 8, j = t % 8 / 2;
+        const uint8_t *qs = b->qs + 32 * n + 16 * (t % 2);
+        const uint8_t *hmask = b->hmask + 16 * (t % 2);
+        float group_scale = d * (float)q3_k_scale(b->scales, t);
+        for (unsigned i = 0; i < 16; i++) {
+            int third_bit = hmask[i] >> (4 * n + j) & 1; /* clear: subtract 4 */
+            int q = (qs[i] >> (2 * j) & 3) + 4 * third_bit - 4;
+            out[i] = group_scale * (float)q;
+        }
     }
 }
 
@@ -65,11 +75,15 @@ static void expand_q5_k(float *out, const struct block_q5_k *b)
 static void expand_q6_k(float *out, const struct block_q6_k *b)
 {
     float d = scale(b->d);
-    for (unsigned e = 0; e < 256; e++) {
-        unsigned n = e / 128, j = e % 128 / 32, l = e % 32;
-        unsigned low = (unsigned)b->ql[64 * n + 32 * (j & 1u) + l] >> (j < 2 ? 0 : 4) & 15u;
-        unsigned high = (unsigned)b->qh[32 * n + l] >> (2 * j) & 3u;
-        out[e] = d * (float)b->scales[e / 16] * (float)((int)(low | high << 4) - 32);
+    for (unsigned t = 0; t < 16; t++, out += 16) {
+        unsigned n = t / 8, j = t % 8 / 2;
+        const uint8_t *ql = b->ql + 64 * n + 32 * (j % 2) + 16 * (t % 2);
+        const uint8_t *qh = b->qh + 32 * n + 16 * (t % 2);
+        float group_scale = d * (float)b->scales[t];
+        for (unsigned i = 0; i < 16; i++) {
+            int low = ql[i] >> (4 * (j / 2)) & 15, high = qh[i] >> (2 * j) & 3;
+            out[i] = group_scale * (float)((low | high << 4) - 32);
+        }
     }
 }
 

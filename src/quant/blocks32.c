@@ -10,16 +10,6 @@ const int8_t iq4_levels[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
 
 const int8_t mxfp4_halves[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
 
-static unsigned nibble(const uint8_t qs[16], unsigned e)
-{
-    return e < 16 ? qs[e] & 15u : (unsigned)qs[e - 16] >> 4;
-}
-
-static unsigned fifth_bit(const uint8_t qh[4], unsigned e)
-{
-    return (load_u32(qh) >> e & 1u) << 4;
-}
-
 static float scale(const uint8_t bytes[2])
 {
     return f32_from_f16(load_u16(bytes));
@@ -28,27 +18,45 @@ static float scale(const uint8_t bytes[2])
 static void expand_q4_0(float *out, const struct block_q4_0 *b)
 {
     float d = scale(b->d);
-    for (unsigned e = 0; e < 32; e++) out[e] = d * (float)((int)nibble(b->qs, e) - 8);
+    for (unsigned l = 0; l < 16; l++) {
+        out[l] = d * (float)((b->qs[l] & 15) - 8);
+        out[l + 16] = d * (float)((b->qs[l] >> 4) - 8);
+    }
 }
 
 static void expand_q4_1(float *out, const struct block_q4_1 *b)
 {
     float d = scale(b->d), m = scale(b->m);
-    for (unsigned e = 0; e < 32; e++) out[e] = d * (float)nibble(b->qs, e) + m;
+    for (unsigned l = 0; l < 16; l++) {
+        out[l] = d * (float)(b->qs[l] & 15) + m;
+        out[l + 16] = d * (float)(b->qs[l] >> 4) + m;
+    }
+}
+
+/* Bit e of `high` as the fifth bit of a number. */
+static int fifth_bit(uint32_t high, unsigned e)
+{
+    return (int)(high >> e & 1u) << 4;
 }
 
 static void expand_q5_0(float *out, const struct block_q5_0 *b)
 {
     float d = scale(b->d);
-    for (unsigned e = 0; e < 32; e++)
-        out[e] = d * (float)((int)(nibble(b->qs, e) | fifth_bit(b->qh, e)) - 16);
+    uint32_t high = load_u32(b->qh);
+    for (unsigned l = 0; l < 16; l++) {
+        out[l] = d * (float)(((b->qs[l] & 15) | fifth_bit(high, l)) - 16);
+        out[l + 16] = d * (float)(((b->qs[l] >> 4) | fifth_bit(high, l + 16)) - 16);
+    }
 }
 
 static void expand_q5_1(float *out, const struct block_q5_1 *b)
 {
     float d = scale(b->d), m = scale(b->m);
-    for (unsigned e = 0; e < 32; e++)
-        out[e] = d * (float)(nibble(b->qs, e) | fifth_bit(b->qh, e)) + m;
+    uint32_t high = load_u32(b->qh);
+    for (unsigned l = 0; l < 16; l++) {
+        out[l] = d * (float)((b->qs[l] & 15) | fifth_bit(high, l)) + m;
+        out[l + 16] = d * (float)((b->qs[l] >> 4) | fifth_bit(high, l + 16)) + m;
+    }
 }
 
 static void expand_q8_0(float *out, const struct block_q8_0 *b)
@@ -60,13 +68,19 @@ static void expand_q8_0(float *out, const struct block_q8_0 *b)
 static void expand_iq4_nl(float *out, const struct block_iq4_nl *b)
 {
     float d = scale(b->d);
-    for (unsigned e = 0; e < 32; e++) out[e] = d * (float)iq4_levels[nibble(b->qs, e)];
+    for (unsigned l = 0; l < 16; l++) {
+        out[l] = d * (float)iq4_levels[b->qs[l] & 15];
+        out[l + 16] = d * (float)iq4_levels[b->qs[l] >> 4];
+    }
 }
 
 static void expand_mxfp4(float *out, const struct block_mxfp4 *b)
 {
     float d = format_load(FORMAT_F8_E8M0, &b->e, 0);
-    for (unsigned e = 0; e < 32; e++) out[e] = d * (0.5f * (float)mxfp4_halves[nibble(b->qs, e)]);
+    for (unsigned l = 0; l < 16; l++) {
+        out[l] = d * (0.5f * (float)mxfp4_halves[b->qs[l] & 15]);
+        out[l + 16] = d * (0.5f * (float)mxfp4_halves[b->qs[l] >> 4]);
+    }
 }
 
 #define DEFINE_DEQUANTISE(type)                                                                    \

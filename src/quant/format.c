@@ -129,11 +129,21 @@ void format_store(enum format format, uint8_t *data, size_t index, float value)
 
 /* --------------------------------------------------------------- the table */
 
-static void dequantise_plain(float *out, const struct weight *weight, uint64_t row)
-{
-    const uint8_t *values = weight->values + row * weight->row_bytes;
-    for (size_t i = 0; i < weight->cols; i++) out[i] = format_load(weight->format, values, i);
-}
+/* A loop for each type, so that the type is not asked for at every number. */
+#define DEFINE_PLAIN(name, type, convert)                                                          \
+    static void dequantise_##name(float *out, const struct weight *weight, uint64_t row)           \
+    {                                                                                              \
+        const uint8_t *values = weight->values + row * weight->row_bytes;                          \
+        for (size_t i = 0; i < weight->cols; i++) {                                                \
+            type value;                                                                            \
+            memcpy(&value, values + i * sizeof value, sizeof value);                               \
+            out[i] = convert(value);                                                               \
+        }                                                                                          \
+    }
+DEFINE_PLAIN(f64, double, (float))
+DEFINE_PLAIN(f32, float, )
+DEFINE_PLAIN(f16, uint16_t, f32_from_f16)
+DEFINE_PLAIN(bf16, uint16_t, f32_from_bf16)
 
 static void quantise_plain(struct quantised_row out, const struct weight *like, const float *in)
 {

@@ -20,10 +20,10 @@
  * Integers are storage only; an affine block is 8 numbers of b bits in b bytes; the blocks of
  * GGUF are drawn in quant/blocks.h. */
 #define FORMAT_LIST(X)                                                                             \
-    X(F64, "F64", 1, 8, dequantise_plain, NULL)                                                    \
-    X(F32, "F32", 1, 4, dequantise_plain, quantise_plain)                                          \
-    X(F16, "F16", 1, 2, dequantise_plain, quantise_plain)                                          \
-    X(BF16, "BF16", 1, 2, dequantise_plain, quantise_plain)                                        \
+    X(F64, "F64", 1, 8, dequantise_f64, NULL)                                                      \
+    X(F32, "F32", 1, 4, dequantise_f32, quantise_plain)                                            \
+    X(F16, "F16", 1, 2, dequantise_f16, quantise_plain)                                            \
+    X(BF16, "BF16", 1, 2, dequantise_bf16, quantise_plain)                                         \
     X(F8_E4M3, "F8_E4M3", 1, 1, dequantise_f8, NULL)                                               \
     X(F8_E5M2, "F8_E5M2", 1, 1, dequantise_f8, NULL)                                               \
     X(F8_E8M0, "F8_E8M0", 1, 1, NULL, NULL)                                                        \

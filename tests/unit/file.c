@@ -131,6 +131,12 @@ static void missing_files_and_directories_are_refused(void **state)
     assert_string_equal(why.text, "/tmp cannot be opened: Is a directory");
     assert_int_equal(file_open(&file, &files_posix, "/dev/zero", &why), MF_ERR_IO);
     assert_false(file_exists(&files_posix, "/tmp"));
+
+    bool present = true; /* absence is an answer; anything else is not */
+    assert_int_equal(file_probe(&present, &files_posix, "/tmp/no such file", &why), MF_OK);
+    assert_false(present);
+    assert_int_equal(file_probe(&present, &files_posix, "/tmp", &why), MF_ERR_IO);
+    assert_int_equal(file_probe(&present, &files_posix, "/dev/null/x", &why), MF_ERR_IO);
 }
 
 struct listing {
@@ -159,6 +165,9 @@ static void posix_files_are_read_and_listed(void **state)
     struct file file;
     mf_error why;
     assert_true(file_exists(&files_posix, path));
+    bool present = false;
+    assert_int_equal(file_probe(&present, &files_posix, path, &why), MF_OK);
+    assert_true(present);
     assert_int_equal(file_open(&file, &files_posix, path, &why), MF_OK);
     assert_int_equal(file.size, CONTENT_BYTES);
     assert_int_equal(file_read(&file, out, CONTENT_BYTES - 3, 3, &why), MF_OK);
