@@ -47,7 +47,7 @@ const char *chat_template_source(const struct chat_template *chat);
     X(RAISED, "raise_exception")    /* the template itself refuses the conversation */             \
     X(UNDEFINED, "undefined_error") /* something was asked of a value that is not there */         \
     X(TYPE, "type_error")           /* an operation that the values do not have */                 \
-    X(VALUE, "value_error")         /* an argument outside of what the operation takes */          \
+    X(VALUE, "ValueError")          /* an argument outside of what the operation takes */          \
     X(ZERO_DIVISION, "ZeroDivisionError")                                                          \
     X(LIMIT, "limit") /* output, memory, steps or nesting */                                       \
     X(MEMORY, "memory")
