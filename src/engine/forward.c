@@ -175,28 +175,45 @@ static void observe_hidden(const struct step *step, int layer)
         observer->hidden(observer->user, layer, step->forward->shared[SHARED_X], step->row_count);
 }
 
+/* What follows routing. */
+static mf_status run_second_half(const struct step *step, uint32_t layer, mf_error *why)
+{
+    struct forward *f = step->forward;
+    enum ffn_kind ffn = f->config->ffns[layer];
+    mf_status status = ffn == FFN_EXPERTS ? run_experts(step, layer, why) : MF_OK;
+    if (status != MF_OK) return status;
+    return run_recipe(step, &f->recipes.after[ffn], f->weights->layers[layer].slots, why);
+}
+
 static mf_status run_layer(const struct step *step, uint32_t layer, mf_error *why)
 {
     struct forward *f = step->forward;
     const struct observer *observer = f->observer;
     const struct weight *slots = f->weights->layers[layer].slots;
-    for (size_t s = 0; s < step->part_count; s++)
-        sequence_view(step->parts[s].sequence, layer, &f->spans[s]);
-
     enum ffn_kind ffn = f->config->ffns[layer];
-    bool experts = ffn == FFN_EXPERTS;
-
     double begin = clock_seconds();
     mf_status status =
         run_recipe(step, &f->recipes.before[f->config->mixers[layer]][ffn], slots, why);
     double routed = clock_seconds();
-    if (status == MF_OK && experts && observer && observer->routes)
+    if (status == MF_OK && ffn == FFN_EXPERTS && observer && observer->routes)
         observer->routes(observer->user, layer, &f->routes, step->row_count);
-    if (status == MF_OK && experts) status = run_experts(step, layer, why);
-    if (status == MF_OK) status = run_recipe(step, &f->recipes.after[ffn], slots, why);
+    if (status == MF_OK) status = run_second_half(step, layer, why);
     f->times.mixer_seconds += routed - begin;
     f->times.expert_seconds += clock_seconds() - routed;
     return status;
+}
+
+mf_status forward_layer(struct forward *f, uint32_t layer, size_t row_count, size_t span_count,
+                        mf_error *why)
+{
+    struct step step = { .forward = f, .part_count = span_count, .row_count = row_count };
+    return run_layer(&step, layer, why);
+}
+
+mf_status forward_experts(struct forward *f, uint32_t layer, size_t row_count, mf_error *why)
+{
+    struct step step = { .forward = f, .row_count = row_count };
+    return run_second_half(&step, layer, why);
 }
 
 mf_status forward_step(struct forward *f, const struct step_part *parts, size_t part_count,
@@ -214,6 +231,8 @@ mf_status forward_step(struct forward *f, const struct step_part *parts, size_t 
     mf_status status = run_recipe(&step, &f->recipes.start, f->weights->slots, why);
     if (status == MF_OK) observe_hidden(&step, -1);
     for (uint32_t layer = 0; layer < f->config->layer_count && status == MF_OK; layer++) {
+        for (size_t s = 0; s < part_count; s++)
+            sequence_view(parts[s].sequence, layer, &f->spans[s]);
         status = run_layer(&step, layer, why);
         if (status == MF_OK) observe_hidden(&step, (int)layer);
     }

@@ -82,6 +82,15 @@ mf_status forward_init(struct forward *forward, const struct forward_parts *part
 mf_status forward_step(struct forward *forward, const struct step_part *parts, size_t part_count,
                        mf_error *why);
 
+/* One layer of a step, for probes: x (SHARED_X) goes through layer `layer`, with rows, spans and
+ * the layer's state in the spans set by the caller. */
+mf_status forward_layer(struct forward *forward, uint32_t layer, size_t row_count,
+                        size_t span_count, mf_error *why);
+
+/* Its half after routing: x += what the experts of `routes` and the shared one make of
+ * SHARED_ROUTED. */
+mf_status forward_experts(struct forward *forward, uint32_t layer, size_t row_count, mf_error *why);
+
 /* Logits of rows [first, first + count) of the last step, count ≤ LOGIT_ROWS:
  * [count][vocabulary], borrowed until the next call. */
 mf_status forward_logits(const float **out, struct forward *forward, size_t first, size_t count,

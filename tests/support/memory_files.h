@@ -7,11 +7,13 @@
  *
  * Contents are borrowed.  A directory exists when a file lies in it.
  * `open_count` is the number of handles not yet closed: 0 when all is well.
- * Threads: one. */
+ * Threads: any may read; one puts, while nobody reads. */
 #ifndef SUPPORT_MEMORY_FILES_H
 #define SUPPORT_MEMORY_FILES_H
 
 #include "moeflux.h"
+
+#include <stdatomic.h>
 
 enum { MEMORY_FILES_MAX = 32 };
 
@@ -25,8 +27,8 @@ struct memory_files {
     mf_files files;
     struct memory_file list[MEMORY_FILES_MAX];
     size_t count;
-    size_t open_count;
-    uint64_t read_bytes; /* in all */
+    atomic_size_t open_count;
+    atomic_uint_fast64_t read_bytes; /* in all */
 };
 
 void memory_files_init(struct memory_files *files);
