@@ -424,7 +424,7 @@ static mf_status finish(struct grammar *grammar, struct compiler *c, struct aren
     grammar->rule_count = c->rule_count;
     grammar->nodes = ARENA_NEW(&grammar->arena, struct grammar_node, c->node_count);
     if (!grammar->nodes) return fail_memory(why, c->node_count * sizeof *grammar->nodes);
-    memcpy(grammar->nodes, c->nodes, c->node_count * sizeof *grammar->nodes);
+    if (c->node_count > 0) memcpy(grammar->nodes, c->nodes, c->node_count * sizeof *grammar->nodes);
     grammar->start = grammar->rule_starts[0];
     mf_status status = take_over_sets(grammar, c, why);
     if (status != MF_OK) return status;

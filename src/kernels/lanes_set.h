@@ -18,6 +18,6 @@ void NAMED(softmax)(float *x, size_t n);
 void NAMED(silu_multiply)(float *out, const float *gate, const float *up, size_t n);
 void NAMED(sigmoid_multiply)(float *out, const float *x, const float *gate, size_t n);
 void NAMED(silu)(float *x, size_t n);
-void NAMED(delta_step)(const struct delta_step *step);
+void NAMED(delta_step)(const struct delta_step *d);
 
 #endif

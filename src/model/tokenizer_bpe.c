@@ -79,8 +79,9 @@ mf_status merge_table_reserve(struct merge_table *table, size_t count, mf_error 
     memset(grown.slots, 0xFF, bytes); /* left RANK_NONE: empty */
     for (size_t i = 0; table->slots && i <= table->mask; i++)
         if (table->slots[i].left != RANK_NONE) put(&grown, table->slots[i]);
-    merge_table_free(table);
+    struct merge_table old = *table;
     *table = grown;
+    merge_table_free(&old);
     return MF_OK;
 }
 

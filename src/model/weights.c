@@ -103,7 +103,7 @@ static void finish_vector(float *values, uint64_t count, enum rule_kind kind,
 static mf_status bind_vector(struct weight *out, const struct binder *b, const char *name,
                              const struct tensor_rule *rule, mf_error *why)
 {
-    uint64_t shape[COUNT_OF(rule->shape)], count = 1;
+    uint64_t shape[COUNT_OF(rule->shape)] = { 0 }, count = 1;
     size_t rank = 0;
     for (; rank < COUNT_OF(shape) && rule->shape[rank] != DIM_NONE; rank++) {
         shape[rank] = dimension_size(b->source->config, rule->shape[rank]);

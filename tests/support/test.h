@@ -21,6 +21,8 @@
 #undef assert_false
 #undef assert_null
 #undef assert_non_null
+#undef fail_msg
+#define fail_msg(...)      (print_error(__VA_ARGS__), abort())
 #define assert_true(c)     ((c) ? (void)0 : abort())
 #define assert_false(c)    ((c) ? abort() : (void)0)
 #define assert_null(c)     ((c) ? abort() : (void)0)
