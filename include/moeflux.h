@@ -85,6 +85,9 @@ typedef struct mf_files {
     /* Calls `entry` with every file name in `directory`, in any order. */
     int (*list)(void *user, const char *directory, void (*entry)(void *context, const char *name),
                 void *context);
+    /* May be NULL: the descriptor of a regular file behind a handle, or -1.  With it
+     * the kernel's own queue can be used, and reads can pass by the page cache. */
+    int (*descriptor)(void *user, void *handle);
 } mf_files;
 
 typedef enum mf_log_level { MF_LOG_DEBUG, MF_LOG_INFO, MF_LOG_WARNING } mf_log_level;
@@ -118,6 +121,7 @@ typedef struct mf_model mf_model;
 typedef struct mf_model_options {
     uint64_t memory_bytes;      /* what weights and caches may take; 0: what the machine has */
     uint32_t experts_per_token; /* 0, or more than the model has: as the model says */
+    const char *reader;         /* of experts: "io_uring", "threads"; NULL: the best one here */
 } mf_model_options;
 
 /* `path`: a checkpoint directory (safetensors of Hugging Face or MLX), or a .gguf file, the

@@ -17,6 +17,7 @@ command pkg-config pkg-config
 library jansson libjansson-dev
 library libpcre2-8 libpcre2-dev
 library libutf8proc libutf8proc-dev
+library liburing liburing-dev
 '
 needs_of_tests='
 command c++ g++

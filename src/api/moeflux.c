@@ -81,6 +81,33 @@ static uint64_t expert_budget(const mf_model *model, uint64_t memory_bytes)
     return all > resident ? all - resident : 0;
 }
 
+static mf_status choose_reader(enum read_engine *out, const char *name, mf_error *why)
+{
+    *out = READ_ENGINE_BEST;
+    if (!name) return MF_OK;
+    if (strcmp(name, "io_uring") == 0)
+        *out = READ_ENGINE_URING;
+    else if (strcmp(name, "threads") == 0)
+        *out = READ_ENGINE_THREADS;
+    else
+        return fail(why, MF_ERR_ARGUMENT,
+                    "the reader \"%.32s\" is not known; there are io_uring and threads", name);
+    return MF_OK;
+}
+
+static mf_status open_experts(mf_model *model, const mf_model_options *options, mf_error *why)
+{
+    struct expert_store_options store = { .allocator = &model->engine->allocator,
+                                          .directory = &model->model.directory,
+                                          .layers = model->model.weights.layers,
+                                          .config = &model->model.config,
+                                          .budget_bytes =
+                                              expert_budget(model, options->memory_bytes),
+                                          .promise = options->memory_bytes != 0 };
+    mf_status status = choose_reader(&store.engine, options->reader, why);
+    return status == MF_OK ? expert_store_open(&model->experts, &store, why) : status;
+}
+
 mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
                          const struct seeds_paths *seeds, const mf_model_options *options,
                          mf_error *why)
@@ -104,9 +131,7 @@ mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
     struct model_config *config = &model->model.config;
     if (options->experts_per_token && options->experts_per_token < config->experts_per_token)
         config->experts_per_token = options->experts_per_token;
-    status = expert_store_new(&model->experts, &engine->allocator, &model->model.directory,
-                              model->model.weights.layers, config,
-                              expert_budget(model, options->memory_bytes), why);
+    status = open_experts(model, options, why);
     if (status == MF_OK)
         *out = model;
     else

@@ -67,9 +67,17 @@ static int posix_list(void *user, const char *directory,
     return 0;
 }
 
-const mf_files files_posix = {
-    .open = posix_open, .read = posix_read, .close = posix_close, .list = posix_list
-};
+static int posix_descriptor(void *user, void *handle)
+{
+    (void)user;
+    return descriptor_of(handle);
+}
+
+const mf_files files_posix = { .open = posix_open,
+                               .read = posix_read,
+                               .close = posix_close,
+                               .list = posix_list,
+                               .descriptor = posix_descriptor };
 
 mf_status file_open(struct file *out, const mf_files *files, const char *path, mf_error *why)
 {

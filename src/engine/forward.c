@@ -64,11 +64,12 @@ mf_status forward_init(struct forward *f, const struct forward_parts *parts, str
     f->bucket_ends = ARENA_NEW(arena, uint32_t, (size_t)c->experts + 1);
     f->pairs = ARENA_NEW(arena, uint32_t, pairs);
     f->used_experts = ARENA_NEW(arena, uint32_t, c->experts);
+    f->expert_uses = ARENA_NEW(arena, uint32_t, c->experts);
     f->leases = ARENA_NEW(arena, struct expert_lease, c->experts);
     f->works = ARENA_NEW(arena, struct expert_work, c->experts);
     complete = complete && f->scratch && f->expert_hidden && f->routes.experts &&
                f->routes.weights && f->rows && f->tokens && f->spans && f->bucket_ends &&
-               f->pairs && f->used_experts && f->leases && f->works;
+               f->pairs && f->used_experts && f->expert_uses && f->leases && f->works;
     return complete ? MF_OK
                     : fail(why, MF_ERR_MEMORY, "out of memory for steps of %zu rows", row_capacity);
 }
@@ -111,6 +112,7 @@ static size_t bucket_pairs(struct forward *f, size_t row_count)
     for (size_t p = 0; p < pair_count; p++) ends[f->routes.experts[p] + 1]++;
     for (uint32_t e = 0; e < f->config->experts; e++) {
         if (ends[e + 1] > 0) f->used_experts[used++] = e;
+        f->expert_uses[e] = ends[e + 1];
         ends[e + 1] += ends[e]; /* ends[e] is where expert e begins; filling moves it to its end */
     }
     for (size_t p = 0; p < pair_count; p++) f->pairs[ends[f->routes.experts[p]]++] = (uint32_t)p;
@@ -133,6 +135,8 @@ static mf_status run_experts(const struct step *step, uint32_t layer, mf_error *
     struct expert_visit visit;
     size_t used = bucket_pairs(f, step->row_count), count;
     expert_visit_begin(&visit, f->experts, layer, f->used_experts, used);
+    visit.uses = f->expert_uses;
+    visit.rows = (uint32_t)step->row_count;
     while ((count = expert_visit_next(&visit, f->leases, f->config->experts, &status, why)) > 0) {
         for (size_t i = 0; i < count; i++) f->works[i] = work_for(f, &f->leases[i]);
         struct expert_batch batch = { .works = f->works,

@@ -52,6 +52,7 @@ struct forward {
     uint32_t *bucket_ends;       /* [experts + 1] */
     uint32_t *pairs;             /* [row_capacity x experts per token], by expert */
     uint32_t *used_experts;      /* [experts] */
+    uint32_t *expert_uses;       /* [experts] pairs of each */
     struct expert_lease *leases; /* [experts] */
     struct expert_work *works;   /* [experts] */
 };

@@ -1,8 +1,9 @@
 /* store.h: the only way to an expert's bytes.
  *
- * The store knows where every expert lies on disk and keeps slots in memory.  A
- * step walks the experts that a layer's routes name: a visit hands out leases for
- * those that are ready, and while a lease is held its slot stays as it is.
+ * The store knows where every expert lies on disk and keeps some of them in slots
+ * in memory.  A step walks the experts that a layer's routes name: a visit hands
+ * out leases for those that are ready, first those that were in memory, then the
+ * others as they arrive, and while a lease is held its slot stays as it is.
  *
  *     expert_visit_begin(&visit, store, layer, ids, count);
  *     while ((n = expert_visit_next(&visit, leases, capacity, &status, why)) > 0)
@@ -10,19 +11,31 @@
  *
  * State of a slot:
  *
- *            read begins             read done            lease / end
- *     EMPTY ─────────────▶ READING ─────────────▶ READY ◀────────────▶ READY, leases > 0
- *       ▲                     │ read failed
- *       └─────────────────────┘
+ *            read begins            last piece is here        lease / end
+ *     EMPTY ────────────▶ READING ─────────────────────▶ READY ◀────────▶ READY, leases > 0
+ *       ▲ ▲                  │ a piece failed              │
+ *       │ │ a visit said so, ▼ twice                       │ evicted: no lease, and no
+ *       │ └─────────────── FAILED                          │ visit waits for it
+ *       │   or nobody waited                               │
+ *       └──────────────────────────────────────────────────┘
  *
- * Mode "resident": there is a slot for every expert, filled when it is first
- * needed and never emptied.  No expert byte is read before that.
+ * Modes, chosen from the sizes when the store is made:
+ *     resident   a slot for every expert; filled when it is first needed, never emptied
+ *     streamed   fewer slots; eviction.h says who has to go
+ * No expert byte is read before it is needed.  A mapped file is no mode of its own:
+ * where the whole file fits, resident has the same bytes in memory, without page
+ * faults during the arithmetic.
  *
- * Threads: one visit at a time; the engine serialises its sessions. */
+ * A visit goes on with as few slots as the plan gives (slot_plan.h), however many
+ * experts it wants: leases that end make room for those that are still missing.
+ *
+ * Threads: one visit at a time; the engine serialises its sessions.  No lock is
+ * held and no other thread stopped while a read is under way. */
 #ifndef EXPERTS_STORE_H
 #define EXPERTS_STORE_H
 
 #include "backend/backend.h"
+#include "files/async_read.h"
 #include "model/weights.h"
 
 struct expert_store;
@@ -38,36 +51,66 @@ struct expert_visit {
     struct expert_store *store;
     uint32_t layer;
     const uint32_t *experts; /* ids, each once; borrowed until the visit ends */
-    size_t count, next;
+    size_t count;
+    /* May be set after begin and before the first next: of `rows` rows of the step,
+     * uses[e] go to expert e of the layer.  Without it, one row wants them all. */
+    const uint32_t *uses; /* [experts of the layer] */
+    uint32_t rows;
+    uint64_t number; /* 0: not started */
 };
 
+/* Every expert that a visit asks for is one of the first four. */
 struct expert_counters {
-    uint64_t hits;   /* was in memory when it was asked for */
-    uint64_t misses; /* had to be read */
+    uint64_t hits;       /* was in memory when it was asked for */
+    uint64_t ahead_hits; /* of these: because it had been read ahead, at its first use */
+    uint64_t ahead_late; /* was being read ahead */
+    uint64_t misses;     /* had to be read */
+    uint64_t ahead_reads;
+    uint64_t ahead_wasted; /* read ahead and evicted without having been used */
+    uint64_t evictions;
     uint64_t bytes_read;
+    uint64_t waits; /* times that a visit had nothing to compute with */
     double wait_seconds;
 };
 
 struct expert_store_sizes {
+    const char *mode;      /* "resident", "streamed" */
+    const char *reader;    /* "io_uring", "threads" */
+    bool direct;           /* reads pass by the page cache */
     uint64_t slot_bytes;   /* of all slots */
     uint64_t slots, total; /* slots in memory; experts in the model */
     uint64_t present;      /* experts in memory now */
 };
 
-/* The directory and the layers' extents are borrowed and must outlive the store.
- * An expert set that does not fit in `budget_bytes` is refused. */
+/* Directory, layers and config are borrowed and must outlive the store. */
+struct expert_store_options {
+    const mf_allocator *allocator;
+    const struct tensor_directory *directory;
+    const struct layer_weights *layers;
+    const struct model_config *config;
+    uint64_t budget_bytes; /* for slots */
+    bool promise;          /* the page cache that reading fills counts too */
+    enum read_engine engine;
+};
+
+/* A budget below what one token needs in one layer, and two experts more, is refused. */
+mf_status expert_store_open(struct expert_store **out, const struct expert_store_options *options,
+                            mf_error *why);
+
+/* The same with the best reader and no promise. */
 mf_status expert_store_new(struct expert_store **out, const mf_allocator *allocator,
                            const struct tensor_directory *directory,
                            const struct layer_weights *layers, const struct model_config *config,
                            uint64_t budget_bytes, mf_error *why);
 void expert_store_free(struct expert_store *store);
 
+/* The first next of a visit ends the visit before it, whatever that one still wanted. */
 void expert_visit_begin(struct expert_visit *visit, struct expert_store *store, uint32_t layer,
                         const uint32_t *experts, size_t count);
 
 /* Leases for up to `capacity` experts that are ready now, waiting for one if none
  * is.  0 when the visit is over, or when *status says that a read failed; the
- * store is usable afterwards. */
+ * store is usable afterwards, and what had been read stays. */
 size_t expert_visit_next(struct expert_visit *visit, struct expert_lease *leases, size_t capacity,
                          mf_status *status, mf_error *why);
 void expert_lease_end(struct expert_lease *lease);
@@ -79,7 +122,7 @@ struct expert_store_sizes expert_store_sizes(const struct expert_store *store);
 /* How often each expert of a layer was asked for: [experts], borrowed. */
 const uint64_t *expert_store_uses(const struct expert_store *store, uint32_t layer);
 
-/* Forgets what is in memory; no lease may be held. */
+/* Forgets what is in memory, after waiting for reads; no lease may be held. */
 void expert_store_drop_all(struct expert_store *store);
 
 /* Every promise in the picture above, checked; for tests. */

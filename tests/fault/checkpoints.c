@@ -250,7 +250,8 @@ static void budget_release(void *user, void *pointer, size_t bytes)
 static void expect_refused_cheaply(struct byte_writer *w)
 {
     struct vast_file vast = { .bytes = w->bytes, .count = w->count };
-    vast.files = (mf_files){ &vast, vast_open, vast_read, vast_close, NULL };
+    vast.files =
+        (mf_files){ .user = &vast, .open = vast_open, .read = vast_read, .close = vast_close };
     struct budget budget = { .left = 1 << 20 };
     budget.allocator = (mf_allocator){ &budget, budget_allocate, budget_release };
     struct tensor_directory directory;
@@ -303,7 +304,8 @@ static void a_header_of_safetensors_is_bounded(void **state)
     (void)state;
     uint8_t length[8] = { 0, 0, 0, 0, 1, 0, 0, 0 }; /* 4 GiB */
     struct vast_file vast = { .bytes = length, .count = 8 };
-    vast.files = (mf_files){ &vast, vast_open, vast_read, vast_close, NULL };
+    vast.files =
+        (mf_files){ .user = &vast, .open = vast_open, .read = vast_read, .close = vast_close };
     struct budget budget = { .left = 1 << 20 };
     budget.allocator = (mf_allocator){ &budget, budget_allocate, budget_release };
     struct tensor_directory directory;

@@ -2,11 +2,14 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Counts a call; true if it is the one that fails. */
 static bool fires(struct failing_files *files)
 {
-    if (atomic_fetch_add(&files->calls, 1) + 1 != files->fail_at) return false;
+    uint64_t call = atomic_fetch_add(&files->calls, 1) + 1;
+    bool regular = files->fail_every && call % files->fail_every == 0;
+    if (call != files->fail_at && !regular) return false;
     atomic_store(&files->fired, true);
     return true;
 }
@@ -21,7 +24,12 @@ static int failing_open(void *user, const char *path, void **handle, uint64_t *s
 static int64_t failing_read(void *user, void *handle, uint64_t offset, void *out, size_t count)
 {
     struct failing_files *files = user;
+    if (files->delay_us) usleep((useconds_t)files->delay_us);
     if (fires(files)) return -EIO;
+    if (offset < files->bad_to && offset + count > files->bad_from) {
+        atomic_store(&files->fired, true);
+        return -EIO;
+    }
     if (files->piece_bytes && count > files->piece_bytes) count = files->piece_bytes;
     if (files->end_at && offset >= files->end_at) return 0;
     if (files->end_at && count > files->end_at - offset) count = files->end_at - offset;
@@ -46,7 +54,11 @@ void failing_files_init(struct failing_files *files, const mf_files *inner)
 {
     memset(files, 0, sizeof *files);
     files->inner = inner;
-    files->files = (mf_files){ files, failing_open, failing_read, failing_close, failing_list };
+    files->files = (mf_files){ .user = files,
+                               .open = failing_open,
+                               .read = failing_read,
+                               .close = failing_close,
+                               .list = failing_list };
 }
 
 void failing_files_arm(struct failing_files *files, uint64_t nth)

@@ -11,7 +11,8 @@
  *         if (!fired) break;
  *     }
  *
- * open, read and list count as calls.  The failing one gives EIO.
+ * open, read and list count as calls.  The failing one gives EIO.  The other ways
+ * to fail are members, to be set at will; disarm leaves them.
  * Threads: any; arm and disarm while nobody reads. */
 #ifndef SUPPORT_FAILING_FILES_H
 #define SUPPORT_FAILING_FILES_H
@@ -27,6 +28,9 @@ struct failing_files {
     uint64_t fail_at;           /* the call that fails, from 1; 0: none */
     size_t piece_bytes;         /* a read gives at most so many at once; 0: no limit */
     uint64_t end_at;            /* no read goes beyond this offset; 0: no limit */
+    uint64_t bad_from, bad_to;  /* a read of any byte in [from, to) gives EIO, every time */
+    uint64_t fail_every;        /* every so many calls one fails; 0: none */
+    uint64_t delay_us;          /* before every read */
     atomic_bool fired;
 };
 

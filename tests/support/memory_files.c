@@ -58,7 +58,11 @@ static int memory_list(void *user, const char *directory,
 void memory_files_init(struct memory_files *files)
 {
     memset(files, 0, sizeof *files);
-    files->files = (mf_files){ files, memory_open, memory_read, memory_close, memory_list };
+    files->files = (mf_files){ .user = files,
+                               .open = memory_open,
+                               .read = memory_read,
+                               .close = memory_close,
+                               .list = memory_list };
 }
 
 void memory_files_put(struct memory_files *files, const char *path, const void *data, size_t size)

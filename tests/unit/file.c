@@ -48,7 +48,9 @@ static void memory_close(void *user, void *handle)
 
 static mf_files files_of(struct memory_files *memory)
 {
-    return (mf_files){ memory, memory_open, memory_read, memory_close, NULL };
+    return (mf_files){
+        .user = memory, .open = memory_open, .read = memory_read, .close = memory_close
+    };
 }
 
 static void short_reads_are_continued(void **state)

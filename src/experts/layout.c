@@ -1,0 +1,110 @@
+#include "experts/layout.h"
+
+/* A gap between two arrays is read rather than skipped when that costs less time than
+ * another operation, and takes no more than a 32nd of the slot. */
+enum { GAP_MAX = 16384, GAP_SHARE = 32 };
+
+struct array {
+    const struct extent *extents; /* [experts]; NULL: the format has none */
+    uint64_t bytes;
+};
+
+static struct array array_of(const struct layer_weights *layer, size_t index)
+{
+    const struct expert_matrix *m = &layer->experts[index / 3];
+    if (index % 3 == 0) return (struct array){ m->values, m->value_bytes };
+    if (index % 3 == 1) return (struct array){ m->scales, m->scale_bytes };
+    return (struct array){ m->biases, m->bias_bytes };
+}
+
+/* One array of the expert, in the order of the file. */
+struct span_of_file {
+    uint32_t file;
+    uint8_t index; /* of the array */
+    uint64_t offset, bytes;
+};
+
+static bool comes_before(const struct span_of_file *a, const struct span_of_file *b)
+{
+    return a->file != b->file ? a->file < b->file : a->offset < b->offset;
+}
+
+static size_t sorted_spans(struct span_of_file *spans, const struct layer_weights *layer,
+                           uint32_t expert)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < EXPERT_ARRAYS; i++) {
+        struct array array = array_of(layer, i);
+        if (!array.extents) continue;
+        struct span_of_file span = { array.extents[expert].file, (uint8_t)i,
+                                     array.extents[expert].offset, array.bytes };
+        size_t at = count++;
+        for (; at > 0 && comes_before(&span, &spans[at - 1]); at--) spans[at] = spans[at - 1];
+        spans[at] = span;
+    }
+    return count;
+}
+
+static uint64_t bytes_of_spans(const struct span_of_file *spans, size_t count)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < count; i++) bytes += spans[i].bytes;
+    return bytes;
+}
+
+/* The piece's last byte is known: round it out and give it its place. */
+static void close_piece(struct expert_layout *out, uint64_t end, const struct async_reader *reader)
+{
+    struct expert_piece *piece = &out->pieces[out->piece_count - 1];
+    size_t alignment = async_reader_alignment(reader, piece->file);
+    piece->needed = end - piece->offset;
+    piece->count = align_up(piece->needed, alignment);
+    out->bytes = piece->at + align_up(piece->count, alignment > 1 ? alignment : CACHE_LINE);
+}
+
+void expert_layout_make(struct expert_layout *out, const struct layer_weights *layer,
+                        uint32_t expert, const struct async_reader *reader)
+{
+    struct span_of_file spans[EXPERT_ARRAYS];
+    size_t count = sorted_spans(spans, layer, expert);
+    uint64_t end = 0; /* of the present piece in its file */
+    out->piece_count = 0;
+    out->bytes = 0;
+    out->array_bytes = bytes_of_spans(spans, count);
+    uint64_t gap = min_size(GAP_MAX, out->array_bytes / GAP_SHARE / EXPERT_ARRAYS);
+    for (size_t i = 0; i < count; i++) {
+        const struct span_of_file *span = &spans[i];
+        struct expert_piece *piece = out->piece_count ? &out->pieces[out->piece_count - 1] : NULL;
+        if (!piece || piece->file != span->file || span->offset > end + gap) {
+            if (piece) close_piece(out, end, reader);
+            size_t alignment = async_reader_alignment(reader, span->file);
+            piece = &out->pieces[out->piece_count++];
+            *piece = (struct expert_piece){ .file = span->file,
+                                            .offset = span->offset - span->offset % alignment,
+                                            .at = align_up(out->bytes, alignment) };
+            end = 0;
+        }
+        out->arrays[span->index] = piece->at + (size_t)(span->offset - piece->offset);
+        if (span->offset + span->bytes > end) end = span->offset + span->bytes;
+    }
+    if (count > 0) close_piece(out, end, reader);
+}
+
+static const uint8_t *array_in(const struct expert_layout *layout,
+                               const struct layer_weights *layer, const uint8_t *slot, size_t index)
+{
+    return array_of(layer, index).extents ? slot + layout->arrays[index] : NULL;
+}
+
+struct expert_view expert_layout_view(const struct expert_layout *layout,
+                                      const struct layer_weights *layer, const uint8_t *slot)
+{
+    struct weight parts[EXPERT_PARTS];
+    for (size_t part = 0; part < EXPERT_PARTS; part++) {
+        parts[part] = layer->experts[part].shape;
+        parts[part].values = array_in(layout, layer, slot, 3 * part);
+        parts[part].scales = array_in(layout, layer, slot, 3 * part + 1);
+        parts[part].biases = array_in(layout, layer, slot, 3 * part + 2);
+    }
+    return (struct expert_view){ parts[EXPERT_GATE], parts[EXPERT_UP], parts[EXPERT_DOWN] };
+}

@@ -1,0 +1,48 @@
+/* layout.h: how one expert lies in a slot, and which reads bring it there.
+ *
+ *     file   …│gate│…………│up│down│…        three arrays, two of them side by side
+ *             ▼    ▼    ▼        ▼
+ *     slot   [·gate·····|·up│down·······]  two reads, each rounded out to what
+ *                                          direct reads of the file need
+ *
+ * Arrays that are near each other in one file come with one read, since an
+ * operation costs as much time as some 50 KB.  Where an array begins in its slot
+ * depends on where it begins in the file, so it is aligned to nothing: kernels load
+ * from any address. */
+#ifndef EXPERTS_LAYOUT_H
+#define EXPERTS_LAYOUT_H
+
+#include "backend/backend.h"
+#include "files/async_read.h"
+#include "model/weights.h"
+
+/* Of each matrix: values, scales, biases. */
+enum { EXPERT_ARRAYS = 3 * EXPERT_PARTS };
+
+/* Reads begin at multiples of this in a slot. */
+enum { SLOT_ALIGNMENT = 4096 };
+
+struct expert_piece {
+    uint32_t file;
+    uint64_t offset;      /* in the file */
+    size_t count, needed; /* rounded out; up to the last byte of the last array */
+    size_t at;            /* in the slot */
+};
+
+struct expert_layout {
+    struct expert_piece pieces[EXPERT_ARRAYS];
+    size_t piece_count;
+    size_t arrays[EXPERT_ARRAYS]; /* where each begins in the slot */
+    size_t bytes;                 /* of the slot */
+    uint64_t array_bytes;         /* of the expert itself */
+};
+
+/* A pure function of its arguments; `reader` knows the files' alignments. */
+void expert_layout_make(struct expert_layout *out, const struct layer_weights *layer,
+                        uint32_t expert, const struct async_reader *reader);
+
+/* The expert in a slot of that layout. */
+struct expert_view expert_layout_view(const struct expert_layout *layout,
+                                      const struct layer_weights *layer, const uint8_t *slot);
+
+#endif

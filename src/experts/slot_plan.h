@@ -1,0 +1,44 @@
+/* slot_plan.h: how many slots of which size fit in a budget.
+ *
+ * Layers whose experts have the same size share a class of slots (a Q4_K_M file has
+ * two).  With room for every expert the store is resident.  Else each class gets
+ * slots in proportion to its bytes, and at least as many as one token needs in one
+ * layer and two to read into meanwhile; when not even that fits, all layers share
+ * one class of the largest size. */
+#ifndef EXPERTS_SLOT_PLAN_H
+#define EXPERTS_SLOT_PLAN_H
+
+#include "base/common.h"
+#include "moeflux.h"
+
+struct slot_class {
+    uint64_t bytes;    /* of one slot */
+    uint64_t experts;  /* that live in this class */
+    size_t first_slot; /* the class has slots [first_slot, first_slot + count) */
+    size_t count;
+    uint64_t memory_at; /* of its first slot, from the start of the arena */
+};
+
+struct slot_plan {
+    struct slot_class *classes; /* [at most one per layer], the caller's */
+    size_t class_count;
+    uint32_t *class_of; /* [layers], the caller's; NO_CLASS: a layer without experts */
+    size_t slot_count;
+    uint64_t memory_bytes;
+    bool resident;
+};
+
+#define NO_CLASS UINT32_MAX
+
+struct slot_needs {
+    const uint64_t *bytes; /* [layers] of one expert's slot; 0: the layer has none */
+    uint32_t layers;
+    uint32_t experts;   /* per layer */
+    uint32_t per_token; /* experts of a layer that one token needs */
+    uint64_t budget_bytes;
+};
+
+/* A budget that is too small is refused with what would be enough. */
+mf_status slot_plan_make(struct slot_plan *plan, const struct slot_needs *needs, mf_error *why);
+
+#endif

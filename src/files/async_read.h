@@ -1,0 +1,97 @@
+/* async_read.h: reads that go on while the caller computes.
+ *
+ *     submit ─▶ demand ─┐
+ *                       ├─▶ engine: up to `depth` reads at a time ─▶ wait
+ *     submit ─▶ ahead ──┘   (threads | io_uring)
+ *
+ * A demand read starts before every read-ahead that has not started yet.
+ *
+ * What can go wrong is handled here.  A short read is continued, an interrupted
+ * one repeated; any other error, and an end of file that comes too early, gets
+ * one more try through the file's plain functions; only then the read comes back
+ * with an error.
+ *
+ * Direct reads go past the page cache and need offset, count and memory at
+ * multiples of the file's alignment, so callers round them out; `needed` says how
+ * much of a rounded read must arrive, for the end of a file has no alignment.
+ *
+ * Lifetime: a read and its memory are lent from submit until wait gives it back.
+ * Threads: a reader has one owner; what it runs itself is its own affair. */
+#ifndef FILES_ASYNC_READ_H
+#define FILES_ASYNC_READ_H
+
+#include "base/file.h"
+
+struct async_read {
+    uint32_t file;   /* index into the reader's files */
+    uint32_t tag;    /* the caller's: names the reads that are promoted together */
+    uint64_t offset; /* these three at multiples of the file's alignment */
+    size_t count;
+    uint8_t *out;
+    size_t needed; /* ≤ count: that many bytes or it has failed */
+    bool ahead;
+
+    int error; /* when it is back: 0, or an errno value; ENODATA: the file ends too early */
+
+    /* the engine's */
+    size_t done; /* bytes that have arrived */
+    bool tried;  /* one try has failed */
+    struct async_read *next;
+};
+
+enum read_engine { READ_ENGINE_BEST, READ_ENGINE_THREADS, READ_ENGINE_URING };
+
+struct async_reader_options {
+    const mf_allocator *allocator;
+    const struct file *files; /* borrowed, stay open and in place */
+    size_t file_count;
+    enum read_engine engine;
+    bool direct;   /* past the page cache where the file allows it */
+    bool uncached; /* bytes read through the page cache do not stay there because of us */
+};
+
+struct async_reader;
+
+struct async_reader_functions {
+    const char *name;
+    void (*free)(struct async_reader *reader);
+    void (*submit)(struct async_reader *reader, struct async_read *list);
+    void (*promote)(struct async_reader *reader, uint32_t tag);
+    struct async_read *(*wait)(struct async_reader *reader, bool block);
+};
+
+/* The part that every engine has. */
+struct async_reader {
+    const struct async_reader_functions *functions;
+    const mf_allocator *allocator;
+    struct read_source *sources; /* [source_count], one for each file */
+    size_t source_count;
+    size_t outstanding; /* submitted and not yet given back */
+};
+
+/* READ_ENGINE_BEST: io_uring where the files have descriptors and the kernel lets
+ * us, else threads.  Asking for io_uring where it cannot be had is an error. */
+mf_status async_reader_new(struct async_reader **out, const struct async_reader_options *options,
+                           mf_error *why);
+
+/* Waits for what is under way; those reads are given up.  NULL is legal. */
+void async_reader_free(struct async_reader *reader);
+
+/* "threads", "io_uring" */
+const char *async_reader_name(const struct async_reader *reader);
+
+/* What direct reads of this file must be multiples of; 1: it is read plainly. */
+size_t async_reader_alignment(const struct async_reader *reader, uint32_t file);
+
+/* A list linked by `next`, first to be started first.  Never fails: what cannot be
+ * started comes back with an error. */
+void async_reader_submit(struct async_reader *reader, struct async_read *list);
+
+/* Reads ahead with this tag that have not started become demand reads. */
+void async_reader_promote(struct async_reader *reader, uint32_t tag);
+
+/* The reads that are finished, linked by `next`; NULL when there are none.  With
+ * `block`, waits for one unless nothing is outstanding. */
+struct async_read *async_reader_wait(struct async_reader *reader, bool block);
+
+#endif

@@ -1,0 +1,224 @@
+/* streamed.c: the bits do not depend on where the experts are.
+ *
+ *     streamed CHECKPOINT     a directory below the source tree
+ *
+ * A prompt in chunks and some tokens one by one are computed with all experts in
+ * memory; then again with random budgets down to the least, both read engines, one
+ * and two threads, and with files that fail every so often.  Every logit of every
+ * position must be the same. */
+#include "support/test.h"
+
+#include "api/handles.h"
+#include "base/status.h"
+#include "support/failing_files.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { PROMPT = 70, CHUNK = 32, DECODED = 12, POSITIONS = PROMPT + DECODED, ROUNDS = 12 };
+
+static char path[PATH_CAPACITY];
+static int32_t tokens[POSITIONS];
+static uint32_t vocab_size;
+static uint64_t resident_bytes, all_bytes; /* of the weights without experts; of all slots */
+static float *expected;                    /* [POSITIONS][vocab_size] */
+static float *found;
+static struct failing_files failing;
+
+static void must(mf_status status, const mf_error *why)
+{
+    if (status != MF_OK) fail_msg("%s (%s)", why->text, why->origin);
+}
+
+struct setting {
+    uint64_t expert_bytes; /* budget for slots; 0: no limit at all */
+    const char *reader;
+    uint32_t threads;
+    bool unreliable; /* files that fail now and then */
+};
+
+struct opened {
+    mf_engine *engine;
+    mf_model *model;
+    mf_session *session;
+};
+
+static mf_status open_all(struct opened *out, const struct setting *setting, mf_error *why)
+{
+    *out = (struct opened){ 0 };
+    failing_files_init(&failing, &files_posix);
+    mf_engine_options engine = { .thread_count = setting->threads,
+                                 .files = setting->unreliable ? &failing.files : NULL };
+    mf_model_options model = { .reader = setting->reader };
+    if (setting->expert_bytes) model.memory_bytes = resident_bytes + setting->expert_bytes;
+    mf_session_options session = { .context_length = 128, .chunk_rows = CHUNK };
+    mf_status status = mf_engine_open(&out->engine, &engine, why);
+    if (status == MF_OK) status = mf_model_open(&out->model, out->engine, path, &model, why);
+    if (status == MF_OK) status = mf_session_open(&out->session, out->model, &session, why);
+    return status;
+}
+
+static void close_all(struct opened *opened)
+{
+    mf_session_close(opened->session);
+    mf_model_close(opened->model);
+    mf_engine_close(opened->engine);
+}
+
+static void keep_logits(void *user, size_t index, const float *logits)
+{
+    memcpy((float *)user + index * vocab_size, logits, vocab_size * sizeof(float));
+}
+
+/* A feed that fails leaves the session as it was: the same call works when the file does. */
+static void feed(const struct opened *o, float *out, size_t first, size_t count)
+{
+    mf_error why = { 0 };
+    mf_status status;
+    unsigned failures = 0;
+    for (;;) {
+        status = mf_session_feed_each(o->session, tokens + first, count, keep_logits,
+                                      out + first * vocab_size, &why);
+        assert_true(expert_store_check_invariants(o->model->experts));
+        if (status != MF_ERR_IO || failing.fail_every == 0) break;
+        assert_non_null(strstr(why.text, "expert "));
+        if (++failures == 5) failing.fail_every = 0;
+    }
+    must(status, &why);
+}
+
+static void compute(const struct opened *o, float *out)
+{
+    feed(o, out, 0, PROMPT);
+    for (size_t i = PROMPT; i < POSITIONS; i++) feed(o, out, i, 1);
+}
+
+static void check_setting(const struct setting *setting)
+{
+    struct opened o;
+    mf_error why = { 0 };
+    mf_status status = open_all(&o, setting, &why);
+    if (status == MF_ERR_UNSUPPORTED) {
+        print_message("    %s is left out: %s\n", setting->reader, why.text);
+        close_all(&o);
+        return;
+    }
+    must(status, &why);
+    if (setting->unreliable) failing.fail_every = 7;
+    memset(found, 0xff, (size_t)POSITIONS * vocab_size * sizeof *found);
+    compute(&o, found);
+    struct expert_store_sizes sizes = expert_store_sizes(o.model->experts);
+    struct expert_counters counters = expert_store_counters(o.model->experts);
+    print_message("    %s, %s, %u threads: %llu of %llu slots, %llu hits, %llu misses\n",
+                  sizes.mode, sizes.reader, setting->threads, (unsigned long long)sizes.slots,
+                  (unsigned long long)sizes.total, (unsigned long long)counters.hits,
+                  (unsigned long long)counters.misses);
+    assert_true(sizes.slot_bytes <= setting->expert_bytes);
+    assert_memory_equal(found, expected, (size_t)POSITIONS * vocab_size * sizeof *found);
+    close_all(&o);
+}
+
+/* The smallest budget that is accepted. */
+static uint64_t least_bytes(void)
+{
+    uint64_t refused = 0, accepted = all_bytes;
+    while (accepted - refused > 1) {
+        struct setting setting = { .expert_bytes = refused + (accepted - refused) / 2,
+                                   .threads = 1 };
+        struct opened o;
+        mf_error why = { 0 };
+        mf_status status = open_all(&o, &setting, &why);
+        if (status == MF_OK) {
+            accepted = setting.expert_bytes;
+        } else {
+            assert_int_equal(status, MF_ERR_MEMORY);
+            refused = setting.expert_bytes;
+        }
+        close_all(&o);
+    }
+    return accepted;
+}
+
+/* ------------------------------------------------------------------- tests */
+
+static void the_least_is_what_a_token_needs_and_two(void **state)
+{
+    (void)state;
+    struct opened o;
+    mf_error why = { 0 };
+    struct setting setting = { .expert_bytes = least_bytes(), .threads = 1 };
+    must(open_all(&o, &setting, &why), &why);
+    assert_int_equal(expert_store_sizes(o.model->experts).slots,
+                     o.model->model.config.experts_per_token + 2);
+    close_all(&o);
+}
+
+static void any_budget_gives_the_same_bits(void **state)
+{
+    (void)state;
+    uint64_t least = least_bytes();
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct setting setting = { .expert_bytes = least + (uint64_t)rand() % (all_bytes - least),
+                                   .reader = round % 2 ? "threads" : "io_uring",
+                                   .threads = 1 + round / 2 % 2 };
+        if (round < 4) setting.expert_bytes = least;
+        if (round == 4) setting.expert_bytes = all_bytes;
+        check_setting(&setting);
+    }
+}
+
+static void unreliable_files_give_the_same_bits(void **state)
+{
+    (void)state;
+    uint64_t least = least_bytes();
+    for (unsigned round = 0; round < 4; round++) {
+        struct setting setting = { .expert_bytes = least + round * (all_bytes - least) / 4,
+                                   .threads = 1 + round % 2,
+                                   .unreliable = true };
+        check_setting(&setting);
+    }
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    struct opened o;
+    mf_error why = { 0 };
+    struct setting setting = { .threads = 1 };
+    must(open_all(&o, &setting, &why), &why);
+    vocab_size = mf_model_vocab_size(o.model);
+    resident_bytes = o.model->model.weights.resident_bytes;
+    all_bytes = expert_store_sizes(o.model->experts).slot_bytes;
+    assert_string_equal(expert_store_sizes(o.model->experts).mode, "resident");
+    srand(3);
+    for (size_t i = 0; i < POSITIONS; i++) tokens[i] = (int32_t)((uint32_t)rand() % vocab_size);
+    expected = malloc((size_t)POSITIONS * vocab_size * sizeof *expected);
+    found = malloc((size_t)POSITIONS * vocab_size * sizeof *found);
+    compute(&o, expected);
+    close_all(&o);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    free(expected);
+    free(found);
+    return 0;
+}
+
+int main(int count, char **arguments)
+{
+    const char *source = getenv("MOEFLUX_SOURCE");
+    if (count != 2 || !source) {
+        fprintf(stderr, "SKIPPED: needs a checkpoint's name and MOEFLUX_SOURCE\n");
+        return EXIT_SKIPPED;
+    }
+    snprintf(path, sizeof path, "%s/%s", source, arguments[1]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_least_is_what_a_token_needs_and_two),
+        cmocka_unit_test(any_budget_gives_the_same_bits),
+        cmocka_unit_test(unreliable_files_give_the_same_bits),
+    };
+    return cmocka_run_group_tests_name(arguments[1], tests, set_up, tear_down);
+}

@@ -1,0 +1,507 @@
+/* expert_store: whatever is asked of it in whatever order, leases show the bytes of
+ * the file, invariants hold after every step, and a failed read harms nobody else.
+ *
+ * The model is made up: layers of three sizes, one of them without experts, arrays
+ * scattered over two files. */
+#include "support/test.h"
+
+#include "experts/store.h"
+#include "support/failing_allocator.h"
+#include "support/failing_files.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { LAYERS = 5, EXPERTS = 16, PER_TOKEN = 4, FILES = 2, FILE_BYTES = 8 << 20 };
+
+static char paths[FILES][32];
+static uint8_t *contents[FILES];
+static struct failing_files failing;
+static struct failing_allocator heap;
+
+static struct tensor_directory directory;
+static struct file files[FILES];
+static struct layer_weights layers[LAYERS];
+static struct extent extents[LAYERS][EXPERT_PARTS * 3][EXPERTS];
+static struct model_config config = { .layer_count = LAYERS,
+                                      .experts = EXPERTS,
+                                      .experts_per_token = PER_TOKEN };
+static struct expert_store *store;
+
+/* ------------------------------------------------------------------- model */
+
+static const struct extent *scatter(uint32_t layer, size_t array, uint64_t bytes, uint64_t *at)
+{
+    for (uint32_t e = 0; e < EXPERTS; e++) {
+        uint32_t file = layer == 2;
+        extents[layer][array][e] = (struct extent){ file, at[file] };
+        at[file] += bytes + (uint64_t)(rand() % 3 == 0 ? rand() % 200 : 0);
+        assert_true(at[file] <= FILE_BYTES);
+    }
+    return extents[layer][array];
+}
+
+static void make_layers(uint64_t scale)
+{
+    static const uint64_t sizes[LAYERS] = { 900, 0, 2300, 900, 1500 };
+    uint64_t at[FILES] = { 33, 7 };
+    for (uint32_t layer = 0; layer < LAYERS; layer++)
+        for (size_t part = 0; part < EXPERT_PARTS && sizes[layer] > 0; part++) {
+            struct expert_matrix *m = &layers[layer].experts[part];
+            m->value_bytes = scale * sizes[layer] + part;
+            m->values = scatter(layer, 3 * part, m->value_bytes, at);
+            if (layer == 0) continue; /* a format without scales */
+            m->scale_bytes = sizes[layer] / 16;
+            m->scales = scatter(layer, 3 * part + 1, m->scale_bytes, at);
+            if (layer == 4) continue; /* one without biases */
+            m->bias_bytes = sizes[layer] / 16;
+            m->biases = scatter(layer, 3 * part + 2, m->bias_bytes, at);
+        }
+}
+
+static int make_model(void **state)
+{
+    (void)state;
+    srand(7);
+    for (int i = 0; i < FILES; i++) {
+        snprintf(paths[i], sizeof paths[i], "/tmp/moeflux-store-XXXXXX");
+        int descriptor = mkstemp(paths[i]);
+        contents[i] = malloc(FILE_BYTES);
+        for (size_t b = 0; b < FILE_BYTES; b++) contents[i][b] = (uint8_t)rand();
+        if (write(descriptor, contents[i], FILE_BYTES) != FILE_BYTES) return -1;
+        close(descriptor);
+    }
+    make_layers(1);
+    return 0;
+}
+
+static int drop_model(void **state)
+{
+    (void)state;
+    for (int i = 0; i < FILES; i++) {
+        unlink(paths[i]);
+        free(contents[i]);
+    }
+    return 0;
+}
+
+static bool open_files(enum read_engine engine, const mf_files *functions, uint64_t budget)
+{
+    mf_error why = { 0 };
+    failing_files_init(&failing, &files_posix);
+    failing_allocator_init(&heap);
+    for (int i = 0; i < FILES; i++)
+        assert_int_equal(file_open(&files[i], functions, paths[i], &why), MF_OK);
+    directory.files = files;
+    directory.file_count = FILES;
+    struct expert_store_options options = { .allocator = &heap.allocator,
+                                            .directory = &directory,
+                                            .layers = layers,
+                                            .config = &config,
+                                            .budget_bytes = budget,
+                                            .promise = true,
+                                            .engine = engine };
+    mf_status status = expert_store_open(&store, &options, &why);
+    if (status != MF_OK) print_message("    not opened: %s\n", why.text);
+    if (status == MF_ERR_UNSUPPORTED) {
+        for (int i = 0; i < FILES; i++) file_close(&files[i]);
+        return false;
+    }
+    assert_int_equal(status, MF_OK);
+    assert_true(expert_store_check_invariants(store));
+    assert_true(expert_store_sizes(store).slot_bytes <= budget);
+    return true;
+}
+
+/* READ_ENGINE_THREADS reads through functions that can fail.  False: there is no such
+ * engine here. */
+static bool open_store(enum read_engine engine, uint64_t budget)
+{
+    return open_files(engine, engine == READ_ENGINE_THREADS ? &failing.files : &files_posix,
+                      budget);
+}
+
+static void close_store(void)
+{
+    expert_store_free(store);
+    for (int i = 0; i < FILES; i++) file_close(&files[i]);
+    assert_int_equal(heap.live_bytes, 0);
+}
+
+/* ------------------------------------------------------------------ checks */
+
+static void check_array(const uint8_t *found, uint32_t layer, size_t array, uint32_t expert,
+                        uint64_t bytes)
+{
+    if (bytes == 0) {
+        assert_null(found);
+        return;
+    }
+    const struct extent *extent = &extents[layer][array][expert];
+    assert_memory_equal(found, contents[extent->file] + extent->offset, bytes);
+}
+
+static void check_lease(const struct expert_lease *lease, uint32_t layer)
+{
+    const struct weight *parts[EXPERT_PARTS] = { &lease->view.gate, &lease->view.up,
+                                                 &lease->view.down };
+    for (size_t part = 0; part < EXPERT_PARTS; part++) {
+        const struct expert_matrix *m = &layers[layer].experts[part];
+        check_array(parts[part]->values, layer, 3 * part, lease->expert, m->value_bytes);
+        check_array(parts[part]->scales, layer, 3 * part + 1, lease->expert, m->scale_bytes);
+        check_array(parts[part]->biases, layer, 3 * part + 2, lease->expert, m->bias_bytes);
+    }
+}
+
+/* `count` different experts in ascending order. */
+static void choose_experts(uint32_t *out, size_t count)
+{
+    size_t taken = 0;
+    for (uint32_t e = 0; e < EXPERTS; e++) {
+        size_t left = EXPERTS - e, needed = count - taken;
+        if ((size_t)rand() % left < needed) out[taken++] = e;
+    }
+}
+
+static uint32_t random_layer(void)
+{
+    static const uint32_t with_experts[] = { 0, 2, 3, 4 };
+    return with_experts[rand() % 4];
+}
+
+/* One whole visit; every expert comes exactly once.  MF_OK, or the first failure. */
+static mf_status visit_all(uint32_t layer, const uint32_t *experts, size_t count, size_t capacity,
+                           mf_error *why)
+{
+    struct expert_visit visit;
+    struct expert_lease leases[EXPERTS];
+    bool seen[EXPERTS] = { 0 };
+    size_t total = 0, given;
+    mf_status status = MF_OK;
+    expert_visit_begin(&visit, store, layer, experts, count);
+    while ((given = expert_visit_next(&visit, leases, capacity, &status, why)) > 0) {
+        assert_true(given <= capacity);
+        assert_true(expert_store_check_invariants(store));
+        for (size_t i = 0; i < given; i++) {
+            assert_false(seen[leases[i].expert]);
+            seen[leases[i].expert] = true;
+            check_lease(&leases[i], layer);
+            expert_lease_end(&leases[i]);
+        }
+        total += given;
+    }
+    assert_true(expert_store_check_invariants(store));
+    if (status == MF_OK) assert_int_equal(total, count);
+    for (size_t i = 0; status == MF_OK && i < count; i++) assert_true(seen[experts[i]]);
+    return status;
+}
+
+enum { LARGEST_SLOT = 8192, LEAST = (PER_TOKEN + 2) * LARGEST_SLOT, ENOUGH = 64 << 20 };
+
+static const enum read_engine engines[] = { READ_ENGINE_THREADS, READ_ENGINE_URING };
+
+/* ------------------------------------------------------------------- tests */
+
+static void modes_come_from_sizes(void **state)
+{
+    (void)state;
+    assert_true(open_store(READ_ENGINE_THREADS, ENOUGH));
+    struct expert_store_sizes sizes = expert_store_sizes(store);
+    assert_string_equal(sizes.mode, "resident");
+    assert_string_equal(sizes.reader, "threads");
+    assert_int_equal(sizes.slots, sizes.total);
+    assert_int_equal(sizes.total, 4 * EXPERTS);
+    assert_int_equal(sizes.present, 0);
+    assert_int_equal(atomic_load(&failing.calls), FILES); /* opened, not a byte read */
+    uint64_t all = sizes.slot_bytes;
+    close_store();
+    assert_true(open_store(READ_ENGINE_THREADS, all - 1));
+    sizes = expert_store_sizes(store);
+    assert_string_equal(sizes.mode, "streamed");
+    assert_true(sizes.slots < sizes.total);
+    close_store();
+}
+
+static void a_budget_for_too_few_is_refused(void **state)
+{
+    (void)state;
+    mf_error why = { 0 };
+    assert_true(open_store(READ_ENGINE_THREADS, LEAST));
+    assert_int_equal(expert_store_sizes(store).slots, PER_TOKEN + 2);
+    struct expert_store *other;
+    assert_int_equal(
+        expert_store_new(&other, &heap.allocator, &directory, layers, &config, LEAST - 1, &why),
+        MF_ERR_MEMORY);
+    assert_null(other);
+    assert_non_null(strstr(why.text, "6 of them"));
+    close_store();
+}
+
+/* Any sequence of visits with any budget and capacity; visits that are left early. */
+static void random_visits(void **state)
+{
+    (void)state;
+    static const uint64_t budgets[] = { LEAST, LEAST + LARGEST_SLOT, 2 * LEAST, 4 * LEAST, ENOUGH };
+    for (size_t engine = 0; engine < COUNT_OF(engines); engine++)
+        for (size_t b = 0; b < COUNT_OF(budgets); b++) {
+            if (!open_store(engines[engine], budgets[b])) continue;
+            for (int round = 0; round < 400; round++) {
+                uint32_t experts[EXPERTS], layer = random_layer();
+                size_t count = (size_t)rand() % (EXPERTS + 1);
+                choose_experts(experts, count);
+                if (rand() % 4) {
+                    mf_error why = { 0 };
+                    assert_int_equal(
+                        visit_all(layer, experts, count, 1 + (size_t)rand() % EXPERTS, &why),
+                        MF_OK);
+                } else {
+                    struct expert_visit visit;
+                    struct expert_lease lease;
+                    mf_status status = MF_OK;
+                    expert_visit_begin(&visit, store, layer, experts, count);
+                    if (expert_visit_next(&visit, &lease, 1, &status, NULL)) {
+                        check_lease(&lease, layer);
+                        expert_lease_end(&lease);
+                    }
+                    assert_int_equal(status, MF_OK);
+                    assert_true(expert_store_check_invariants(store));
+                }
+                if (rand() % 100 == 0) {
+                    expert_store_drop_all(store);
+                    assert_true(expert_store_check_invariants(store));
+                    assert_int_equal(expert_store_sizes(store).present, 0);
+                }
+            }
+            close_store();
+        }
+}
+
+/* Experts large enough for direct reads, which round out to the disk's blocks. */
+static void direct_reads(void **state)
+{
+    (void)state;
+    make_layers(30);
+    for (size_t engine = 0; engine < COUNT_OF(engines); engine++) {
+        if (!open_files(engines[engine], &files_posix, 7 * 30 * LARGEST_SLOT)) continue;
+        if (!expert_store_sizes(store).direct)
+            print_message("    this file system has no direct reads\n");
+        for (int round = 0; round < 100; round++) {
+            uint32_t experts[EXPERTS];
+            size_t count = 1 + (size_t)rand() % EXPERTS;
+            choose_experts(experts, count);
+            assert_int_equal(visit_all(random_layer(), experts, count, EXPERTS, NULL), MF_OK);
+        }
+        close_store();
+    }
+    make_layers(1);
+}
+
+/* Leases outlive visits; the slots they hold keep their bytes whatever comes after. */
+static void leases_outlive_visits(void **state)
+{
+    (void)state;
+    enum { HELD = 3 };
+    for (size_t engine = 0; engine < COUNT_OF(engines); engine++) {
+        if (!open_store(engines[engine], LEAST)) continue;
+        struct expert_lease held[HELD];
+        uint32_t held_layer[HELD], layer, experts[EXPERTS];
+        size_t count = 0;
+        for (int round = 0; round < 300; round++) {
+            if (count == HELD || (count > 0 && rand() % 2)) {
+                size_t which = (size_t)rand() % count;
+                check_lease(&held[which], held_layer[which]);
+                expert_lease_end(&held[which]);
+                held[which] = held[--count];
+                held_layer[which] = held_layer[count];
+            } else {
+                struct expert_visit visit;
+                mf_status status;
+                layer = random_layer();
+                choose_experts(experts, 1);
+                expert_visit_begin(&visit, store, layer, experts, 1);
+                assert_int_equal(expert_visit_next(&visit, &held[count], 1, &status, NULL), 1);
+                held_layer[count++] = layer;
+            }
+            layer = random_layer();
+            choose_experts(experts, PER_TOKEN);
+            assert_int_equal(visit_all(layer, experts, PER_TOKEN, 2, NULL), MF_OK);
+            for (size_t i = 0; i < count; i++) check_lease(&held[i], held_layer[i]);
+        }
+        while (count > 0) expert_lease_end(&held[--count]);
+        close_store();
+    }
+}
+
+/* With every slot leased a visit cannot go on; it says so and does not hang. */
+static void all_slots_leased(void **state)
+{
+    (void)state;
+    uint32_t experts[EXPERTS];
+    struct expert_visit visit;
+    struct expert_lease leases[PER_TOKEN + 2];
+    size_t given = 0;
+    mf_status status;
+    mf_error why = { 0 };
+    assert_true(open_store(READ_ENGINE_THREADS, LEAST));
+    for (uint32_t e = 0; e < EXPERTS; e++) experts[e] = e;
+    expert_visit_begin(&visit, store, 2, experts, EXPERTS);
+    for (;;) {
+        size_t more = expert_visit_next(&visit, leases + given, 1, &status, &why);
+        if (more == 0) break;
+        given += more;
+        assert_true(given <= PER_TOKEN + 2);
+    }
+    assert_int_equal(given, PER_TOKEN + 2);
+    assert_int_equal(status, MF_ERR_ARGUMENT);
+    assert_non_null(strstr(why.text, "leased"));
+    while (given > 0) expert_lease_end(&leases[--given]);
+    assert_int_equal(visit_all(2, experts, EXPERTS, 3, NULL), MF_OK);
+    close_store();
+}
+
+static void another_visit_ends_the_first(void **state)
+{
+    (void)state;
+    static const uint32_t experts[] = { 1, 2, 3 };
+    struct expert_visit first, second;
+    struct expert_lease lease;
+    mf_status status;
+    assert_true(open_store(READ_ENGINE_THREADS, ENOUGH));
+    expert_visit_begin(&first, store, 0, experts, 3);
+    assert_int_equal(expert_visit_next(&first, &lease, 1, &status, NULL), 1);
+    expert_lease_end(&lease);
+    expert_visit_begin(&second, store, 3, experts, 3);
+    assert_int_equal(expert_visit_next(&second, &lease, 1, &status, NULL), 1);
+    expert_lease_end(&lease);
+    assert_int_equal(expert_visit_next(&first, &lease, 1, &status, NULL), 0);
+    assert_int_equal(status, MF_ERR_ARGUMENT);
+    close_store();
+}
+
+static void counters_tell_hits_from_misses(void **state)
+{
+    (void)state;
+    static const uint32_t four[] = { 0, 5, 6, 15 }, others[] = { 5, 7 };
+    assert_true(open_store(READ_ENGINE_THREADS, ENOUGH));
+    assert_int_equal(visit_all(4, four, 4, 8, NULL), MF_OK);
+    assert_int_equal(visit_all(4, others, 2, 8, NULL), MF_OK);
+    struct expert_counters counters = expert_store_counters(store);
+    assert_int_equal(counters.hits, 1);
+    assert_int_equal(counters.misses, 5);
+    assert_true(counters.bytes_read >= 5 * (3 * 1500 + 3 + 3 * 93));
+    assert_true(counters.waits > 0 && counters.wait_seconds > 0);
+    assert_int_equal(expert_store_uses(store, 4)[5], 2);
+    assert_int_equal(expert_store_uses(store, 4)[7], 1);
+    assert_int_equal(expert_store_uses(store, 3)[5], 0);
+    assert_int_equal(expert_store_sizes(store).present, 5);
+    expert_store_reset_counters(store);
+    assert_int_equal(expert_store_counters(store).misses, 0);
+    assert_int_equal(expert_store_uses(store, 4)[5], 0);
+    close_store();
+}
+
+/* -------------------------------------------------------------------- faults */
+
+/* One failing read is repeated; nobody notices. */
+static void every_read_fails_once(void **state)
+{
+    (void)state;
+    static const uint32_t experts[] = { 2, 3, 9, 14 };
+    assert_true(open_store(READ_ENGINE_THREADS, 2 * LEAST));
+    for (uint64_t nth = 1;; nth++) {
+        expert_store_drop_all(store);
+        failing_files_arm(&failing, nth);
+        assert_int_equal(visit_all(2, experts, 4, 4, NULL), MF_OK);
+        if (!failing_files_disarm(&failing)) break;
+    }
+    close_store();
+}
+
+/* A place that cannot be read: the error names file, layer and expert; the other
+ * experts stay usable, and this one is when the place has healed. */
+static void a_bad_place_is_named(void **state)
+{
+    (void)state;
+    static const uint32_t experts[] = { 2, 3, 9, 14 }, good[] = { 2, 3, 14 };
+    assert_true(open_store(READ_ENGINE_THREADS, 2 * LEAST));
+    for (size_t array = 0; array < 9; array++) {
+        mf_error why = { 0 };
+        const struct extent *bad = &extents[2][array][9];
+        expert_store_drop_all(store);
+        failing.bad_from = bad->offset;
+        failing.bad_to = bad->offset + 1;
+        assert_int_equal(visit_all(2, experts, 4, 4, &why), MF_ERR_IO);
+        assert_non_null(strstr(why.text, paths[bad->file]));
+        assert_non_null(strstr(why.text, "layer 2, expert 9"));
+        assert_int_equal(visit_all(2, experts, 4, 1, &why), MF_ERR_IO);
+        assert_int_equal(visit_all(2, good, 3, 4, &why), MF_OK);
+        failing.bad_from = failing.bad_to = 0;
+        assert_int_equal(visit_all(2, experts, 4, 4, &why), MF_OK);
+    }
+    close_store();
+}
+
+/* Files that are short, slow or end early, and that fail every so often. */
+static void short_slow_and_unreliable(void **state)
+{
+    (void)state;
+    assert_true(open_store(READ_ENGINE_THREADS, LEAST));
+    for (int round = 0; round < 200; round++) {
+        uint32_t experts[EXPERTS], layer = random_layer();
+        size_t count = 1 + (size_t)rand() % EXPERTS;
+        mf_error why = { 0 };
+        failing.piece_bytes = rand() % 3 ? 0 : 100 + (size_t)rand() % 1000;
+        failing.delay_us = rand() % 4 ? 0 : 100;
+        failing.fail_every = rand() % 2 ? 0 : 2 + (uint64_t)rand() % 9;
+        failing.end_at = rand() % 4 ? 0 : (uint64_t)rand() % (1 << 19);
+        bool reliable = failing.fail_every == 0 && failing.end_at == 0;
+        choose_experts(experts, count);
+        mf_status status = visit_all(layer, experts, count, EXPERTS, &why);
+        if (reliable) assert_int_equal(status, MF_OK);
+        if (status != MF_OK) {
+            assert_int_equal(status, MF_ERR_IO);
+            assert_non_null(strstr(why.text, "expert "));
+        }
+    }
+    close_store();
+}
+
+static void without_memory_there_is_no_store(void **state)
+{
+    (void)state;
+    assert_true(open_store(READ_ENGINE_THREADS, 2 * LEAST));
+    uint64_t before = heap.live_bytes;
+    for (uint64_t nth = 1;; nth++) {
+        struct expert_store *other;
+        failing_allocator_arm(&heap, nth);
+        mf_status status =
+            expert_store_new(&other, &heap.allocator, &directory, layers, &config, 2 * LEAST, NULL);
+        bool fired = failing_allocator_disarm(&heap);
+        if (!fired) assert_int_equal(status, MF_OK);
+        if (status != MF_OK) assert_int_equal(status, MF_ERR_MEMORY);
+        expert_store_free(other);
+        assert_int_equal(heap.live_bytes, before);
+        if (!fired) break;
+    }
+    close_store();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(modes_come_from_sizes),
+        cmocka_unit_test(a_budget_for_too_few_is_refused),
+        cmocka_unit_test(random_visits),
+        cmocka_unit_test(direct_reads),
+        cmocka_unit_test(leases_outlive_visits),
+        cmocka_unit_test(all_slots_leased),
+        cmocka_unit_test(another_visit_ends_the_first),
+        cmocka_unit_test(counters_tell_hits_from_misses),
+        cmocka_unit_test(every_read_fails_once),
+        cmocka_unit_test(a_bad_place_is_named),
+        cmocka_unit_test(short_slow_and_unreliable),
+        cmocka_unit_test(without_memory_there_is_no_store),
+    };
+    return cmocka_run_group_tests(tests, make_model, drop_model);
+}
