@@ -15,7 +15,7 @@ enum { VOCAB = 250000, ROWS = 8, ROUNDS = 200 };
 static double now_us(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t); /* not the wait for a busy machine */
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 

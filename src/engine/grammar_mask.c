@@ -26,7 +26,7 @@
 
 enum {
     ENTRY_CAPACITY = 1 << 14,
-    EXIT_LIMIT = 1 << 13,
+    EXIT_LIMIT = 1 << 16,
     CUT_FRAMES = 32, /* a piece has at most this many returns */
 };
 
