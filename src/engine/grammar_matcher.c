@@ -7,6 +7,15 @@
 /* A longer way to the end is spelt to this length; the rest is counted a token per byte. */
 enum { CLOSING_LIMIT = 1 << 13 };
 
+/* Tokens that close the text.  A plan is followed token by token and not made anew: another
+ * text of as few bytes may take more tokens to spell. */
+struct closing_plan {
+    int32_t *tokens; /* [CLOSING_LIMIT]: those still to come are [at..count) */
+    size_t count, at;
+    uint32_t length; /* of the whole way, counting a token per byte beyond the limit */
+    bool valid;
+};
+
 struct grammar_matcher {
     struct arena arena;
     const struct grammar_vocabulary *vocabulary;
@@ -18,9 +27,11 @@ struct grammar_matcher {
     bool all_bytes;        /* every byte is a token by itself */
     uint64_t *mask;        /* [mask_words] */
 
-    char *closing;             /* [CLOSING_LIMIT] */
-    uint32_t *closing_count;   /* [CLOSING_LIMIT + 1]: tokens from here to the end */
-    int32_t closing_token;     /* the first of them */
+    char *closing;           /* [CLOSING_LIMIT] */
+    uint32_t *closing_count; /* [CLOSING_LIMIT + 1]: tokens from here to the end */
+    int32_t *closing_token;  /* [CLOSING_LIMIT]: the first of them */
+    struct closing_plan plan, proposed;
+    int32_t proposed_for;      /* `proposed` becomes the plan when this token is accepted; or -1 */
     uint32_t first_child[256]; /* of the vocabulary's root; 0: none */
 };
 
@@ -31,8 +42,13 @@ static mf_status take_memory(struct grammar_matcher *m, mf_error *why)
     m->mask = ARENA_NEW(&m->arena, uint64_t, m->vocabulary->mask_words);
     m->closing = ARENA_NEW(&m->arena, char, CLOSING_LIMIT);
     m->closing_count = ARENA_NEW(&m->arena, uint32_t, CLOSING_LIMIT + 1);
-    if (!m->mask || !m->closing || !m->closing_count)
-        return fail_memory(why, m->vocabulary->mask_words * sizeof *m->mask);
+    m->closing_token = ARENA_NEW(&m->arena, int32_t, CLOSING_LIMIT);
+    m->plan.tokens = ARENA_NEW(&m->arena, int32_t, CLOSING_LIMIT);
+    m->proposed.tokens = ARENA_NEW(&m->arena, int32_t, CLOSING_LIMIT);
+    m->proposed_for = -1;
+    bool complete = m->mask && m->closing && m->closing_count && m->closing_token &&
+                    m->plan.tokens && m->proposed.tokens;
+    if (!complete) return fail_memory(why, m->vocabulary->mask_words * sizeof *m->mask);
     return MF_OK;
 }
 
@@ -108,6 +124,8 @@ void matcher_reset(struct grammar_matcher *matcher)
     }
     matcher->state = matcher->start;
     matcher->ended = matcher->mask_valid = false;
+    matcher->plan.valid = false;
+    matcher->proposed_for = -1;
 }
 
 /* ------------------------------------------------------------------- moving */
@@ -160,6 +178,22 @@ bool matcher_allows(struct grammar_matcher *matcher, int32_t token)
     return state_after(matcher, token) != STATE_DEAD;
 }
 
+/* The plan after `token`: the proposed one, the rest of the current one, or none. */
+static void move_plan(struct grammar_matcher *m, int32_t token)
+{
+    if (m->proposed_for == token) {
+        struct closing_plan old = m->plan;
+        m->plan = m->proposed;
+        m->proposed = old;
+    } else if (m->plan.valid && m->plan.at < m->plan.count && m->plan.tokens[m->plan.at] == token) {
+        m->plan.at++;
+        m->plan.length--;
+    } else {
+        m->plan.valid = false;
+    }
+    m->proposed_for = -1;
+}
+
 bool matcher_accept(struct grammar_matcher *matcher, int32_t token)
 {
     if (is_end_token(matcher, token)) {
@@ -172,6 +206,7 @@ bool matcher_accept(struct grammar_matcher *matcher, int32_t token)
     if (state == STATE_DEAD) return false;
     matcher->state = state;
     matcher->mask_valid = false;
+    move_plan(matcher, token);
     return true;
 }
 
@@ -181,7 +216,8 @@ bool matcher_accept_bytes(struct grammar_matcher *matcher, const char *bytes, si
     uint32_t state = advance(matcher, (const uint8_t *)bytes, length);
     if (state == STATE_DEAD) return false;
     matcher->state = state;
-    matcher->mask_valid = false;
+    matcher->mask_valid = matcher->plan.valid = false;
+    matcher->proposed_for = -1;
     return true;
 }
 
@@ -238,19 +274,29 @@ static uint32_t best_spelling(const struct grammar_matcher *m, size_t at, size_t
     return best == UINT32_MAX ? best : best + 1;
 }
 
-/* How many tokens close the text from `state`; UINT32_MAX when the vocabulary cannot.  The first
- * one is left in closing_token, -1 when none is needed. */
+/* How many tokens close the text from `state`; UINT32_MAX when the vocabulary cannot. */
 static uint32_t closing_tokens(struct grammar_matcher *m, uint32_t state)
 {
     size_t total = closing_text(m, state, m->closing, CLOSING_LIMIT);
     size_t length = min_size(total, CLOSING_LIMIT);
-    m->closing_token = -1;
     m->closing_count[length] = (uint32_t)(total - length);
-    for (size_t at = length; at-- > 0;) {
-        m->closing_token = -1;
-        m->closing_count[at] = best_spelling(m, at, length, &m->closing_token);
-    }
+    for (size_t at = length; at-- > 0;)
+        m->closing_count[at] = best_spelling(m, at, length, &m->closing_token[at]);
     return m->closing_count[0];
+}
+
+/* What closing_tokens found, as a plan. */
+static void keep_plan(const struct grammar_matcher *m, struct closing_plan *plan, uint32_t state)
+{
+    size_t length = min_size(m->states.states[state].cost, CLOSING_LIMIT);
+    plan->count = plan->at = 0;
+    for (size_t at = 0; at < length;) {
+        int32_t token = m->closing_token[at];
+        plan->tokens[plan->count++] = token;
+        at += m->vocabulary->nodes[m->vocabulary->token_node[token]].depth;
+    }
+    plan->length = m->closing_count[0];
+    plan->valid = true;
 }
 
 size_t matcher_closing_text(const struct grammar_matcher *matcher, char *out, size_t capacity)
@@ -264,13 +310,30 @@ size_t matcher_closing_tokens(struct grammar_matcher *matcher)
     return count == UINT32_MAX ? SIZE_MAX : count;
 }
 
-/* Whether the text can be closed with `tokens` tokens from `state`. */
-static bool closes_within(struct grammar_matcher *m, uint32_t state, size_t tokens)
+/* Whether the text can be closed with `tokens` tokens after `token`, which leads to `state`.  If
+ * there is no room for a token per byte, the way is remembered. */
+static bool closes_within(struct grammar_matcher *m, int32_t token, uint32_t state, size_t tokens)
 {
+    m->proposed_for = -1;
     if (tokens == SIZE_MAX) return true;
     if (m->all_bytes && m->states.states[state].cost <= tokens) return true;
     uint32_t needed = closing_tokens(m, state);
-    return needed != UINT32_MAX && needed <= tokens;
+    if (needed == UINT32_MAX || needed > tokens) return false;
+    keep_plan(m, &m->proposed, state);
+    m->proposed_for = token;
+    return true;
+}
+
+/* The first token of the way to the end; -1: the vocabulary has none. */
+static int32_t next_of_plan(struct grammar_matcher *m, size_t remaining)
+{
+    m->proposed_for = -1;
+    if (!m->plan.valid || m->plan.length > remaining || m->plan.at == m->plan.count) {
+        if (closing_tokens(m, m->state) == UINT32_MAX) return -1;
+        keep_plan(m, &m->plan, m->state);
+    }
+    if (m->plan.at < m->plan.count) return m->plan.tokens[m->plan.at];
+    return m->vocabulary->end_count ? m->vocabulary->end_tokens[0] : -1;
 }
 
 /* -------------------------------------------------------------------- masks */
@@ -308,12 +371,9 @@ int32_t matcher_pick(struct grammar_matcher *matcher, struct sampler *sampler, c
         if (is_end_token(m, token)) return token;
         uint32_t after = state_after(m, token);
         size_t left = remaining == SIZE_MAX ? SIZE_MAX : remaining - 1;
-        if (after != STATE_DEAD && closes_within(m, after, left)) return token;
+        if (after != STATE_DEAD && closes_within(m, token, after, left)) return token;
         m->mask[token / 64] &= ~(1ull << (token % 64));
     }
     m->mask_valid = false; /* tokens were taken out of it */
-    uint32_t needed = closing_tokens(m, m->state);
-    if (needed == UINT32_MAX) return -1;
-    if (needed > 0) return m->closing_token;
-    return m->vocabulary->end_count ? m->vocabulary->end_tokens[0] : -1;
+    return next_of_plan(m, remaining);
 }
