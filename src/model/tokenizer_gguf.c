@@ -48,7 +48,7 @@ static mf_status copy_types_new(int32_t **out, const struct metadata_array *type
 static mf_status read_arrays(struct tokenizer_tables *tables, struct copies *copies,
                              const struct metadata *metadata, mf_error *why)
 {
-    struct metadata_array tokens, merges, types;
+    struct metadata_array tokens, merges, types = { 0 };
     mf_status status =
         metadata_need_array(&tokens, metadata, "tokenizer.ggml.tokens", METADATA_TEXT, why);
     if (status == MF_OK)

@@ -20,76 +20,77 @@ static void must(mf_status status)
 
 /* -------------------------------------------------------------------- bad input */
 
+#define MODEL "'model':{'type':'BPE','vocab':{'a':0,'b':1,'ab':2},'merges':['a b']}"
+static const struct {
+    const char *json, *says;
+} wrong_files[] = {
+    { "", "not valid JSON" },
+    { "{", "not valid JSON" },
+    { "[]", "model has no" },
+    { "{}", "model has no" },
+    { "{" MODEL "}", "pre_tokenizer" },
+    { "{" MODEL ",'pre_tokenizer':{'type':'Metaspace'}}", "Metaspace" },
+    { "{" MODEL ",'pre_tokenizer':{'type':'Digits'}}", "no ByteLevel" },
+    { "{" MODEL ",'pre_tokenizer':{'type':'ByteLevel','add_prefix_space':true}}",
+      "add_prefix_space" },
+    { "{" MODEL ",'pre_tokenizer':{'type':'Sequence','pretokenizers':["
+      "{'type':'ByteLevel','use_regex':false},{'type':'Digits'}]}}",
+      "after ByteLevel" },
+    { "{" MODEL ",'pre_tokenizer':{'type':'Split','pattern':{'Regex':'a'},"
+      "'behavior':'MergedWithNext'}}",
+      "neither Isolated nor Removed" },
+    { "{" MODEL ",'pre_tokenizer':{'type':'Split','behavior':'Isolated'}}", "pattern" },
+    { "{" MODEL ",'pre_tokenizer':{'type':'Split','pattern':{'Regex':'(a'},"
+      "'behavior':'Isolated'}}",
+      "(a" },
+    { "{" MODEL "," BYTE_LEVEL ",'normalizer':{'type':'NFKC'}}", "NFKC" },
+    { "{" MODEL "," BYTE_LEVEL ",'normalizer':{'type':'Sequence','normalizers':"
+      "[{'type':'NFC'},{'type':'Lowercase'}]}}",
+      "Lowercase" },
+    { "{" BYTE_LEVEL ",'model':{'type':'Unigram','vocab':{},'merges':[]}}", "Unigram" },
+    { "{" BYTE_LEVEL ",'model':{'type':5,'vocab':{},'merges':[]}}", "type" },
+    { "{" BYTE_LEVEL ",'model':{'dropout':0.1,'vocab':{},'merges':[]}}", "dropout" },
+    { "{" BYTE_LEVEL ",'model':{'end_of_word_suffix':'</w>','vocab':{},'merges':[]}}",
+      "end_of_word_suffix" },
+    { "{" BYTE_LEVEL ",'model':{'merges':[]}}", "no vocab" },
+    { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0}}}", "no merges" },
+    { "{" BYTE_LEVEL ",'model':{'vocab':{},'merges':[]}}", "no tokens" },
+    { "{" BYTE_LEVEL ",'model':{'vocab':[],'merges':[]}}", "model.vocab" },
+    { "{" BYTE_LEVEL ",'model':{'vocab':{'a':-1},'merges':[]}}", "model.vocab" },
+    { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0,},'merges':[]}}", "after 1 tokens" },
+    { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0.5},'merges':[]}}", "model.vocab" },
+    { "{" BYTE_LEVEL ",'model':{'vocab':{'\\ud800':0},'merges':[]}}", "model.vocab" },
+    { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0,'b':0},'merges':[]}}", "id 0 is given to" },
+    { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0,'a':1},'merges':[]}}", "stands twice" },
+    { "{" BYTE_LEVEL ",'model':{'vocab':{'a':4194304},'merges':[]}}", "4194304" },
+    { "{" BYTE_LEVEL ",'model':{'vocab':{'a':99999999999999999999},'merges':[]}}", "vocab" },
+    { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0},'merges':['a b']}}", "\"a\" + \"b\"" },
+    { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0},'merges':['a']}}", "merge 0" },
+    { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0},'merges':[['a']]}}", "merge 0" },
+    { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0},'merges':[['a','a','a']]}}", "merge 0" },
+    { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0},'merges':{}}}", "merge 0" },
+    { "{" MODEL "," BYTE_LEVEL ",'added_tokens':[{'id':0,'content':'x'}]}", "id 0 is given" },
+    { "{" MODEL "," BYTE_LEVEL ",'added_tokens':[{'content':'x'}]}", "id is missing" },
+    { "{" MODEL "," BYTE_LEVEL ",'added_tokens':[{'id':5,'content':''}]}", "added token 5" },
+    { "{" MODEL "," BYTE_LEVEL ",'added_tokens':[{'id':5,'content':7}]}", "added token 5" },
+    { "{" MODEL "," BYTE_LEVEL ",'added_tokens':[{'id':5,'content':'x','special':1}]}", "special" },
+    { "{" MODEL "," BYTE_LEVEL ",'added_tokens':[{'id':5,'content':'x'},"
+      "{'id':5,'content':'x'}]}",
+      "stands twice" },
+};
+#undef MODEL
+
 static void wrong_files_get_a_sentence(void **state)
 {
     (void)state;
-#define MODEL "'model':{'type':'BPE','vocab':{'a':0,'b':1,'ab':2},'merges':['a b']}"
-    static const struct {
-        const char *json, *says;
-    } cases[] = {
-        { "", "not valid JSON" },
-        { "{", "not valid JSON" },
-        { "[]", "model has no" },
-        { "{}", "model has no" },
-        { "{" MODEL "}", "pre_tokenizer" },
-        { "{" MODEL ",'pre_tokenizer':{'type':'Metaspace'}}", "Metaspace" },
-        { "{" MODEL ",'pre_tokenizer':{'type':'Digits'}}", "no ByteLevel" },
-        { "{" MODEL ",'pre_tokenizer':{'type':'ByteLevel','add_prefix_space':true}}",
-          "add_prefix_space" },
-        { "{" MODEL ",'pre_tokenizer':{'type':'Sequence','pretokenizers':["
-          "{'type':'ByteLevel','use_regex':false},{'type':'Digits'}]}}",
-          "after ByteLevel" },
-        { "{" MODEL ",'pre_tokenizer':{'type':'Split','pattern':{'Regex':'a'},"
-          "'behavior':'MergedWithNext'}}",
-          "neither Isolated nor Removed" },
-        { "{" MODEL ",'pre_tokenizer':{'type':'Split','behavior':'Isolated'}}", "pattern" },
-        { "{" MODEL ",'pre_tokenizer':{'type':'Split','pattern':{'Regex':'(a'},"
-          "'behavior':'Isolated'}}",
-          "(a" },
-        { "{" MODEL "," BYTE_LEVEL ",'normalizer':{'type':'NFKC'}}", "NFKC" },
-        { "{" MODEL "," BYTE_LEVEL ",'normalizer':{'type':'Sequence','normalizers':"
-          "[{'type':'NFC'},{'type':'Lowercase'}]}}",
-          "Lowercase" },
-        { "{" BYTE_LEVEL ",'model':{'type':'Unigram','vocab':{},'merges':[]}}", "Unigram" },
-        { "{" BYTE_LEVEL ",'model':{'type':5,'vocab':{},'merges':[]}}", "type" },
-        { "{" BYTE_LEVEL ",'model':{'dropout':0.1,'vocab':{},'merges':[]}}", "dropout" },
-        { "{" BYTE_LEVEL ",'model':{'end_of_word_suffix':'</w>','vocab':{},'merges':[]}}",
-          "end_of_word_suffix" },
-        { "{" BYTE_LEVEL ",'model':{'merges':[]}}", "no vocab" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0}}}", "no merges" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{},'merges':[]}}", "no tokens" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':[],'merges':[]}}", "model.vocab" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':-1},'merges':[]}}", "model.vocab" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0,},'merges':[]}}", "after 1 tokens" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0.5},'merges':[]}}", "model.vocab" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'\\ud800':0},'merges':[]}}", "model.vocab" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0,'b':0},'merges':[]}}", "id 0 is given to" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0,'a':1},'merges':[]}}", "stands twice" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':4194304},'merges':[]}}", "4194304" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':99999999999999999999},'merges':[]}}", "vocab" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0},'merges':['a b']}}", "\"a\" + \"b\"" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0},'merges':['a']}}", "merge 0" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0},'merges':[['a']]}}", "merge 0" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0},'merges':[['a','a','a']]}}", "merge 0" },
-        { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0},'merges':{}}}", "merge 0" },
-        { "{" MODEL "," BYTE_LEVEL ",'added_tokens':[{'id':0,'content':'x'}]}", "id 0 is given" },
-        { "{" MODEL "," BYTE_LEVEL ",'added_tokens':[{'content':'x'}]}", "id is missing" },
-        { "{" MODEL "," BYTE_LEVEL ",'added_tokens':[{'id':5,'content':''}]}", "added token 5" },
-        { "{" MODEL "," BYTE_LEVEL ",'added_tokens':[{'id':5,'content':7}]}", "added token 5" },
-        { "{" MODEL "," BYTE_LEVEL ",'added_tokens':[{'id':5,'content':'x','special':1}]}",
-          "special" },
-        { "{" MODEL "," BYTE_LEVEL ",'added_tokens':[{'id':5,'content':'x'},"
-          "{'id':5,'content':'x'}]}",
-          "stands twice" },
-    };
-#undef MODEL
-    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+    for (size_t i = 0; i < COUNT_OF(wrong_files); i++) {
         struct tokenizer *tokenizer;
-        mf_status status = small_tokenizer_try(&tokenizer, cases[i].json, &why);
+        const char *json = wrong_files[i].json, *says = wrong_files[i].says;
+        mf_status status = small_tokenizer_try(&tokenizer, json, &why);
         assert_null(tokenizer);
-        if (status == MF_OK || !strstr(why.text, cases[i].says) || !strstr(why.text, "the file"))
-            fail_msg("%s: %s says \"%s\", nothing of \"%s\"", cases[i].json, mf_status_name(status),
-                     why.text, cases[i].says);
+        if (status == MF_OK || !strstr(why.text, says) || !strstr(why.text, "the file"))
+            fail_msg("%s: %s says \"%s\", nothing of \"%s\"", json, mf_status_name(status),
+                     why.text, says);
     }
 }
 
