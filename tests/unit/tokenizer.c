@@ -381,11 +381,10 @@ static void a_stream_gives_whole_characters(void **state)
     for (size_t i = 0; i < strlen(text); i++) {
         int32_t id = mini->byte_ids[(uint8_t)text[i]];
         size_t count = token_stream_push(&stream, mini, id, out + length, sizeof out - length);
-        /* A lead byte never comes without what follows it, where that follows. */
-        uint32_t character;
-        if (count > 0 && (uint8_t)out[length] >= 0xC2 && i < 11)
-            assert_int_equal(utf8_decode(&character, out + length, count), count);
         length += count;
+        /* The first ten bytes are four characters: each comes with its last byte, at once. */
+        static const size_t ready[] = { 1, 1, 1, 1, 5, 5, 7, 7, 7, 10 };
+        if (i < COUNT_OF(ready)) assert_int_equal(length, ready[i]);
     }
     assert_int_equal(length, strlen(text) - 2);
     assert_int_equal(token_stream_flush(&stream, out + length, sizeof out - length), 2);
