@@ -36,6 +36,7 @@ struct command {
 /* In the order of the help. */
 #define COMMAND_LIST(X)                                                                            \
     X(inspect)                                                                                     \
+    X(selftest)                                                                                    \
     X(bench)                                                                                       \
     X(generate)                                                                                    \
     X(logits)                                                                                      \

@@ -5,8 +5,6 @@
 #include "model/config_checks.h"
 #include "model/families.h"
 
-#include <math.h>
-
 /* Reads fields of one object; the first problem sticks and later reads do nothing. */
 struct reader {
     const json_t *json;
@@ -264,7 +262,7 @@ mf_status config_parse(struct model_config *out, const json_t *json, struct aren
 {
     const struct family *family = NULL;
     struct reader r = { json, where, MF_OK, why };
-    struct yarn_fields yarn = { NAN, NAN, NAN };
+    struct yarn_fields yarn = { 0 };
     *out = (struct model_config){ 0 };
     mf_status status = find_family(&family, &r);
     if (status != MF_OK) return status;

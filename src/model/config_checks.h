@@ -16,7 +16,7 @@ enum config_limit {
     TAPS_MAX = 64,
 };
 
-/* YaRN's numbers as a file gives them; NaN where it is silent. */
+/* YaRN's numbers as a file gives them; 0 where it is silent. */
 struct yarn_fields {
     double mscale, mscale_all_dim, attention_factor;
 };

@@ -3,7 +3,6 @@
 #include "model/config_checks.h"
 #include "model/families.h"
 
-#include <math.h>
 #include <stdio.h>
 
 /* Reads keys of one architecture; the first problem sticks and later reads do nothing. */
@@ -68,7 +67,7 @@ static void read_rope(struct reader *r, struct rope_config *rope, struct yarn_fi
 {
     char key[KEY_CAPACITY];
     const char *kind = "none";
-    double log_multiplier = NAN;
+    double log_multiplier = 0;
     real(&rope->theta, r, "rope.freq_base");
     count(&rope->rotary_width, r, "rope.dimension_count", 2, HEAD_WIDTH_MAX);
     key_of(key, r, "rope.scaling.type");
@@ -222,7 +221,7 @@ mf_status config_from_metadata(struct model_config *out, const struct metadata *
                                uint32_t vocab_size, struct arena *arena, mf_error *why)
 {
     struct reader r = { .metadata = metadata, .why = why };
-    struct yarn_fields yarn = { NAN, NAN, NAN };
+    struct yarn_fields yarn = { 0 };
     *out = (struct model_config){ 0 };
     r.status = find_family(&r, out);
     if (r.status != MF_OK) return r.status;
