@@ -38,10 +38,11 @@ const char split_number[] = "\\p{N}";
 const char split_number3[] = "\\p{N}{1,3}";
 const char split_cjk[] = "[一-龥぀-ゟ゠-ヿ]+";
 const char split_punctuation[] = "[\\p{P}$+<=>^`|~]+";
-const char split_deepseek_v3[] =
-    "[!\"#$%&'()*+,\\-./"
-    ":;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}"
-    "]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" WHITE_SPACE;
+#define DEEPSEEK_V3(quote)                                                                         \
+    "[!" quote "#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|"                                \
+    "[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" WHITE_SPACE
+const char split_deepseek_v3[] = DEEPSEEK_V3("\"");
+static const char deepseek_v3_escaped[] = DEEPSEEK_V3("\\\""); /* as some files write it */
 
 /* ------------------------------------------------------------------- characters */
 
@@ -460,11 +461,17 @@ static const struct known {
     split_function next;
     bool covers_all; /* leaves no gaps */
 } known[] = {
-    { split_qwen2, next_qwen2, true },    { split_qwen35, next_qwen35, true },
-    { split_llama3, next_llama3, true },  { split_gpt2, next_gpt2, true },
-    { split_kimi, next_kimi, true },      { split_gpt4o, next_gpt4o, true },
-    { split_number, next_number, false }, { split_number3, next_number3, false },
-    { split_cjk, next_cjk, false },       { split_deepseek_v3, next_deepseek_v3, false },
+    { split_qwen2, next_qwen2, true },
+    { split_qwen35, next_qwen35, true },
+    { split_llama3, next_llama3, true },
+    { split_gpt2, next_gpt2, true },
+    { split_kimi, next_kimi, true },
+    { split_gpt4o, next_gpt4o, true },
+    { split_number, next_number, false },
+    { split_number3, next_number3, false },
+    { split_cjk, next_cjk, false },
+    { split_deepseek_v3, next_deepseek_v3, false },
+    { deepseek_v3_escaped, next_deepseek_v3, false },
 };
 
 split_function split_known_find(const char *pattern, enum split_keep keep)

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 static mf_error why;
 
@@ -267,7 +268,58 @@ static void by_hand_is_the_same_as_by_pcre2(void **state)
         compare_ways(split_known_pattern(i), false, 20000);
         compare_ways(split_known_pattern(i), true, 10000);
     }
-    assert_int_equal(i, 10);
+    assert_int_equal(i, 11);
+}
+
+/* ------------------------------------------------------------------------- time */
+
+static double time_split(const struct splitter *splitter, const char *text, size_t length)
+{
+    double best = 1e9;
+    for (int i = 0; i < 3; i++) {
+        struct timespec a, b;
+        size_t count = 0;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &a);
+        must(splitter_run(splitter, text, length, count_piece, &count, &why));
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &b);
+        double taken = (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) * 1e-9;
+        best = taken < best ? taken : best;
+    }
+    return best;
+}
+
+/* Four times the text takes about four times as long, sixteen would be quadratic. */
+static void assert_linear(const char *pattern)
+{
+    enum { SMALL = 1 << 16, LARGE = 4 * SMALL };
+    static const char *const units[] = { "a",    " ",   "A",   "1",    "\n",           "あ",
+                                         "世",   "'",   "!",   "\xFF", "\u0301",       "A\u0301",
+                                         " \n ", "aA!", "世A", "😀",    "\u200B\u200B", "  x" };
+    struct splitter splitter = { 0 };
+    char *text = malloc(LARGE);
+    assert_non_null(text);
+    must(splitter_add(&splitter, pattern, SPLIT_KEEP_ALL, true, "test", &why));
+    for (size_t i = 0; i < COUNT_OF(units); i++) {
+        size_t unit = strlen(units[i]);
+        for (size_t at = 0; at < LARGE; at++) text[at] = units[i][at % unit];
+        text[LARGE - 1] = text[SMALL - 1] = 'x'; /* a run that ends before the text does */
+        double small = time_split(&splitter, text, SMALL);
+        double large = time_split(&splitter, text, LARGE);
+        if (large > 10 * small + 0.005)
+            fail_msg("%s on \"%s\": %d bytes take %.1f ms, %d take %.1f", pattern, units[i], SMALL,
+                     small * 1e3, LARGE, large * 1e3);
+    }
+    splitter_free(&splitter);
+    free(text);
+}
+
+static void known_patterns_take_linear_time(void **state)
+{
+    (void)state;
+    for (size_t i = 0; split_known_pattern(i); i++) assert_linear(split_known_pattern(i));
+    assert_linear("\\s+$"); /* by PCRE2, of DeepSeek LLM */
+    assert_linear("\\s?\\p{L}+");
+    assert_linear("\\s?\\p{P}+");
 }
 
 int main(void)
@@ -283,6 +335,7 @@ int main(void)
         cmocka_unit_test(a_costly_pattern_is_stopped),
         cmocka_unit_test(a_group_may_match_a_long_text),
         cmocka_unit_test(by_hand_is_the_same_as_by_pcre2),
+        cmocka_unit_test(known_patterns_take_linear_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
