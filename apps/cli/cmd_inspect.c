@@ -18,14 +18,6 @@ static const struct option options[] = {
 
 static const struct option_group groups[] = { { "options", options, COUNT_OF(options), 0 } };
 
-static uint32_t mixer_count(const struct model_config *config, enum mixer_kind kind)
-{
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < config->layer_count; i++) count += config->mixers[i] == kind;
-    return count;
-}
-
 /* -------------------------------------------------------------------- table */
 
 static const char *count_text(uint64_t count, char *out, size_t capacity)
@@ -38,19 +30,40 @@ static const char *count_text(uint64_t count, char *out, size_t capacity)
     return out;
 }
 
+static void print_layers(const struct inspection *i)
+{
+    static const char *const names[MIXER_KINDS] = {
+        [MIXER_ATTENTION] = "full attention",
+        [MIXER_LATENT] = "latent attention",
+        [MIXER_DELTA] = "gated delta net",
+    };
+    uint32_t dense = i->config.layer_count - inspection_expert_layers(i);
+    const char *before = ": ";
+
+    printf("layers      %u", i->config.layer_count);
+    for (int kind = 0; kind < MIXER_KINDS; kind++) {
+        uint32_t count = config_count_mixers(&i->config, (enum mixer_kind)kind);
+        if (count == 0) continue;
+        printf("%s%u %s", before, count, names[kind]);
+        before = ", ";
+    }
+    if (dense) printf("; %u without experts", dense);
+    printf("\n");
+}
+
 static void print_shape(const struct inspection *i)
 {
     const struct model_config *c = &i->config;
 
-    printf("layers      %u: %u with full attention, %u gated delta net\n", c->layer_count,
-           mixer_count(c, MIXER_ATTENTION), mixer_count(c, MIXER_DELTA));
+    print_layers(i);
     printf("width       %u, vocabulary %u, context %u\n", c->width, c->vocab_size,
            c->context_length);
     printf("attention   %u query and %u key/value heads of %u\n", c->heads, c->kv_heads,
            c->head_width);
     printf("experts     %u in a layer, %u per token, width %u", c->experts, c->experts_per_token,
            c->expert_width);
-    printf(c->shared_width ? ", one shared of %u\n" : "\n", c->shared_width);
+    if (c->shared_width) printf(", and a shared one of %u", c->shared_width);
+    printf("\n");
 }
 
 static void print_formats(const struct inspection *i)
@@ -127,16 +140,28 @@ static json_t *formats_json_new(const struct inspection *i)
     return out;
 }
 
-static json_t *shape_json_new(const struct model_config *c)
+static json_t *layers_json_new(const struct inspection *i)
 {
-    return json_pack("{s:i,s:i,s:i,s:{s:i,s:i,s:i},s:{s:i,s:i,s:i},s:{s:i,s:i,s:i,s:i}}",
-                     "vocab_size", (int)c->vocab_size, "context_length", (int)c->context_length,
-                     "width", (int)c->width, "layers", "count", (int)c->layer_count, "attention",
-                     (int)mixer_count(c, MIXER_ATTENTION), "delta",
-                     (int)mixer_count(c, MIXER_DELTA), "attention", "heads", (int)c->heads,
-                     "kv_heads", (int)c->kv_heads, "head_width", (int)c->head_width, "experts",
-                     "per_layer", (int)c->experts, "per_token", (int)c->experts_per_token, "width",
-                     (int)c->expert_width, "shared_width", (int)c->shared_width);
+    const struct model_config *c = &i->config;
+
+    return json_pack("{s:i,s:i,s:i,s:i,s:i}", "count", (int)c->layer_count, "attention",
+                     (int)config_count_mixers(c, MIXER_ATTENTION), "latent",
+                     (int)config_count_mixers(c, MIXER_LATENT), "delta",
+                     (int)config_count_mixers(c, MIXER_DELTA), "with_experts",
+                     (int)inspection_expert_layers(i));
+}
+
+static json_t *shape_json_new(const struct inspection *i)
+{
+    const struct model_config *c = &i->config;
+
+    return json_pack("{s:i,s:i,s:i,s:o,s:{s:i,s:i,s:i},s:{s:i,s:i,s:i,s:i}}", "vocab_size",
+                     (int)c->vocab_size, "context_length", (int)c->context_length, "width",
+                     (int)c->width, "layers", layers_json_new(i), "attention", "heads",
+                     (int)c->heads, "kv_heads", (int)c->kv_heads, "head_width", (int)c->head_width,
+                     "experts", "per_layer", (int)c->experts, "per_token",
+                     (int)c->experts_per_token, "width", (int)c->expert_width, "shared_width",
+                     (int)c->shared_width);
 }
 
 static json_t *placement_json_new(const struct placement *p, uint64_t context)
@@ -162,7 +187,7 @@ static void print_json(const struct inspection *i, const struct placement *place
     if (i->supported) {
         json_object_set_new(json_object_get(out, "parameters"), "active",
                             json_integer((json_int_t)inspection_active_parameters(i)));
-        json_object_set_new(out, "shape", shape_json_new(&i->config));
+        json_object_set_new(out, "shape", shape_json_new(i));
         json_object_set_new(out, "placement", placement_json_new(placement, context));
     } else {
         json_object_set_new(out, "problem", json_string(i->problem));

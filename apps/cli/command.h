@@ -35,6 +35,7 @@ struct command {
 
 /* In the order of the help. */
 #define COMMAND_LIST(X)                                                                            \
+    X(run)                                                                                         \
     X(inspect)                                                                                     \
     X(selftest)                                                                                    \
     X(bench)                                                                                       \
@@ -42,7 +43,8 @@ struct command {
     X(logits)                                                                                      \
     X(perplexity)                                                                                  \
     X(tokenize)                                                                                    \
-    X(detokenize)
+    X(detokenize)                                                                                  \
+    X(template)
 
 #define COMMAND_DECLARE(name) extern const struct command command_##name;
 COMMAND_LIST(COMMAND_DECLARE)

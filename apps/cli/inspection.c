@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "files/gguf_file.h"
 #include "files/safetensors.h"
+#include "files/seeds_layout.h"
 #include "model/families.h"
 #include "state/sequence.h"
 
@@ -12,27 +13,44 @@ enum { CONFIG_LIMIT = 64 << 20 };
 
 /* ----------------------------------------------------------------- opening */
 
+static void note_problem(struct inspection *i, mf_status status, const mf_error *problem)
+{
+    i->supported = status == MF_OK;
+    if (i->supported) i->family = i->config.family->name;
+    snprintf(i->problem, sizeof i->problem, "%s", i->supported ? "" : problem->text);
+}
+
+static mf_status open_tensors(struct inspection *i, const char *parts, mf_error *why)
+{
+    if (strcmp(parts, i->path) == 0) {
+        i->layout = "safetensors";
+        return safetensors_open(&i->directory, &files_posix, i->path, why);
+    }
+    i->layout = "packed";
+    return seeds_layout_open_parent(&i->directory, &files_posix, i->path, false, why);
+}
+
 static mf_status open_directory(struct inspection *i, mf_error *why)
 {
-    char path[PATH_CAPACITY];
+    char parts[PATH_CAPACITY], path[PATH_CAPACITY];
     mf_error problem = { .text = "" };
-    mf_status status = path_join(path, sizeof path, i->path, "config.json", why);
+    mf_status status = model_path_of_parts(parts, i->path, why);
 
-    i->layout = "safetensors";
+    if (status == MF_OK) status = path_join(path, sizeof path, parts, "config.json", why);
     if (status == MF_OK) {
         status = json_read_file_new(&i->config_json, &files_posix, path, CONFIG_LIMIT, why);
     }
-    if (status == MF_OK) status = safetensors_open(&i->directory, &files_posix, i->path, why);
+    if (status == MF_OK) status = open_tensors(i, parts, why);
     if (status != MF_OK) return status;
     i->family = json_string_value(json_object_get(i->config_json, "model_type"));
-    i->supported = config_parse(&i->config, i->config_json, &i->arena, path, &problem) == MF_OK;
-    if (i->supported) i->family = i->config.family->name;
-    snprintf(i->problem, sizeof i->problem, "%s", problem.text);
+    note_problem(i, config_parse(&i->config, i->config_json, &i->arena, path, &problem), &problem);
     return MF_OK;
 }
 
 static mf_status open_gguf(struct inspection *i, mf_error *why)
 {
+    const struct tensor *embedding;
+    mf_error problem = { .text = "" };
     mf_status status =
         checkpoint_gguf_open(&i->directory, &i->metadata, &files_posix, i->path, why);
 
@@ -40,8 +58,16 @@ static mf_status open_gguf(struct inspection *i, mf_error *why)
     if (status == MF_OK) {
         status = metadata_maybe_text(&i->family, &i->metadata, "general.architecture", why);
     }
-    snprintf(i->problem, sizeof i->problem, "its configuration is not read yet");
-    return status;
+    if (status != MF_OK) return status;
+    embedding = tensor_find(&i->directory, "token_embd.weight");
+    if (!embedding || embedding->rank != 2 || embedding->shape[0] > INT32_MAX) {
+        snprintf(i->problem, sizeof i->problem, "the matrix token_embd.weight is missing");
+        return MF_OK;
+    }
+    status = config_from_metadata(&i->config, &i->metadata, (uint32_t)embedding->shape[0],
+                                  &i->arena, &problem);
+    note_problem(i, status, &problem);
+    return MF_OK;
 }
 
 /* --------------------------------------------------------------- counting */
@@ -177,6 +203,15 @@ uint64_t inspection_active_parameters(const struct inspection *inspection)
     return always + inspection->expert_parameters / config->experts * config->experts_per_token;
 }
 
+uint32_t inspection_expert_layers(const struct inspection *inspection)
+{
+    const struct model_config *config = &inspection->config;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < config->layer_count; i++) count += config->ffns[i] == FFN_EXPERTS;
+    return count;
+}
+
 void inspection_place(struct placement *out, const struct inspection *inspection,
                       uint64_t memory_bytes, uint64_t context)
 {
@@ -187,7 +222,7 @@ void inspection_place(struct placement *out, const struct inspection *inspection
         .memory_bytes = memory_bytes,
         .resident_bytes = inspection->bytes - inspection->expert_bytes,
         .state_bytes = context * sequence_bytes_per_token(config) + sequence_fixed_bytes(config),
-        .expert_count = (uint64_t)config->layer_count * config->experts,
+        .expert_count = (uint64_t)inspection_expert_layers(inspection) * config->experts,
     };
     if (out->expert_count == 0) return;
     per_expert = inspection->expert_bytes / out->expert_count;

@@ -18,7 +18,7 @@ struct format_share {
 struct inspection {
     char path[PATH_CAPACITY];
     const char *name;   /* last part of the path */
-    const char *layout; /* "safetensors", "GGUF" */
+    const char *layout; /* "safetensors", "GGUF", "packed" */
     struct tensor_directory directory;
     struct metadata metadata; /* of a GGUF */
     struct arena arena;
@@ -35,6 +35,9 @@ struct inspection {
 /* `model` as typed after -m or as the argument; NULL: the embedded one. */
 mf_status inspection_open(struct inspection *out, const char *model, mf_error *why);
 void inspection_close(struct inspection *inspection);
+
+/* Layers that have experts; the others are dense. */
+uint32_t inspection_expert_layers(const struct inspection *inspection);
 
 /* Parameters that take part in one token. */
 uint64_t inspection_active_parameters(const struct inspection *inspection);

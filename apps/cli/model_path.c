@@ -1,6 +1,7 @@
 #include "model_path.h"
 
 #include "base/status.h"
+#include "files/seeds_layout.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -177,5 +178,16 @@ mf_status model_path_resolve(char *out, const char *model, mf_error *why)
                     "%.256s is neither a checkpoint directory nor a .gguf file", model);
     }
     snprintf(out, PATH_CAPACITY, "%s", model);
+    return MF_OK;
+}
+
+mf_status model_path_of_parts(char *out, const char *path, mf_error *why)
+{
+    bool ancestors = false;
+    mf_status status = seeds_layout_probe(&ancestors, &files_posix, path, why);
+
+    if (status != MF_OK) return status;
+    if (ancestors) return path_join(out, PATH_CAPACITY, path, "mlx", why);
+    snprintf(out, PATH_CAPACITY, "%s", path);
     return MF_OK;
 }

@@ -1,0 +1,61 @@
+/* answer.h: an answer as it arrives, token by token, shown and remembered.
+ *
+ *     tokens ── whole characters ── output parser ──┬ reasoning   dim, folded or hidden
+ *                                                   ├ content     as it is
+ *                                                   └ tool calls  shown as such
+ *
+ * Without a chat template (raw text) everything is content. */
+#ifndef CLI_ANSWER_H
+#define CLI_ANSWER_H
+
+#include "base/json.h"
+#include "model/chat_template.h"
+#include "model/tokenizer.h"
+#include "terminal.h"
+
+enum reasoning_view {
+    REASONING_SHOW,
+    REASONING_FOLD, /* one line that says how much there was */
+    REASONING_HIDE
+};
+
+/* "show", "fold", "hide", NULL: in the order of the enum. */
+extern const char *const reasoning_views[];
+
+/* NULL: shown on a terminal, otherwise hidden. */
+enum reasoning_view reasoning_view_named(const char *name, const struct terminal *terminal);
+
+struct answer_options {
+    const struct terminal *terminal;
+    const struct tokenizer *tokenizer;
+    const struct chat_template *chat; /* NULL: raw text */
+    const char *prompt;               /* it may have opened the reasoning already */
+    size_t prompt_length;
+    enum reasoning_view view;
+};
+
+struct answer {
+    struct answer_options options;
+    struct token_stream stream;
+    char *buffer; /* of one token's characters */
+    size_t buffer_capacity;
+    FILE *content; /* memory streams of what was said */
+    char *content_text;
+    size_t content_length;
+    bool line_open; /* the last character shown is not a newline */
+};
+
+/* After a failure answer_free is legal, as it is on a zeroed struct. */
+mf_status answer_begin(struct answer *out, const struct answer_options *options, mf_error *why);
+
+/* Shows what the token makes ready; false: nobody can read it any more. */
+bool answer_push(struct answer *answer, int32_t token);
+
+/* What was held back, and a newline if one is missing. */
+void answer_end(struct answer *answer);
+void answer_free(struct answer *answer);
+
+/* The answer as a message of the conversation: {"role":"assistant","content":…,…}. */
+mf_status answer_message_append(const struct answer *answer, json_t *messages, mf_error *why);
+
+#endif

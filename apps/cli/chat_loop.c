@@ -1,0 +1,356 @@
+#include "chat_loop.h"
+
+#include "line_editor.h"
+#include "statistics.h"
+
+#include "base/file.h"
+#include "base/status.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+struct chat_command {
+    const char *name;
+    const char *argument; /* NULL: none */
+    const char *help;
+    bool (*run)(struct runner *runner, const char *argument); /* false: leave */
+};
+
+/* A dim line that is not part of the conversation. */
+static void say(const struct runner *runner, const char *format, ...) MF_PRINTF(2, 3);
+
+static void say(const struct runner *runner, const char *format, ...)
+{
+    va_list list;
+
+    fputs(terminal_style(runner->terminal.colour_out, STYLE_DIM), stdout);
+    va_start(list, format);
+    vprintf(format, list);
+    va_end(list);
+    printf("%s\n", terminal_style(runner->terminal.colour_out, STYLE_PLAIN));
+}
+
+/* ---------------------------------------------------------------- commands */
+
+static bool command_help(struct runner *runner, const char *argument);
+
+static bool command_system(struct runner *runner, const char *argument)
+{
+    if (!conversation_set_system(&runner->conversation, argument)) {
+        say(runner, "that is not UTF-8");
+    } else {
+        say(runner, *argument ? "the system message is set" : "there is no system message now");
+    }
+    return true;
+}
+
+static bool command_think(struct runner *runner, const char *argument)
+{
+    (void)argument;
+    runner->conversation.thinking = THINKING_ON;
+    say(runner, "the model may think first");
+    return true;
+}
+
+static bool command_nothink(struct runner *runner, const char *argument)
+{
+    (void)argument;
+    runner->conversation.thinking = THINKING_OFF;
+    say(runner, "the model answers at once");
+    return true;
+}
+
+static bool command_fold(struct runner *runner, const char *argument)
+{
+    (void)argument;
+    if (runner->view == REASONING_SHOW) {
+        runner->view = REASONING_FOLD;
+        say(runner, "reasoning is folded into a line");
+    } else {
+        runner->view = REASONING_SHOW;
+        say(runner, "reasoning is shown");
+    }
+    return true;
+}
+
+static bool command_save(struct runner *runner, const char *argument)
+{
+    struct output_file file;
+    json_t *saved;
+    mf_error why = { .text = "" };
+    mf_status status;
+
+    if (!*argument) {
+        say(runner, "where to? /save FILE");
+        return true;
+    }
+    saved = json_pack("{s:s,s:O}", "model", mf_model_name(runner->opened.model), "messages",
+                      runner->conversation.messages);
+    status = output_file_open(&file, argument, &why);
+    if (status == MF_OK) {
+        json_dumpf(saved, file.stream, JSON_INDENT(1));
+        fputc('\n', file.stream);
+        status = output_file_commit(&file, &why);
+    }
+    json_decref(saved);
+    if (status == MF_OK) {
+        say(runner, "saved: %zu messages", json_array_size(runner->conversation.messages));
+    } else {
+        say(runner, "%s", why.text);
+    }
+    return true;
+}
+
+/* Messages as a template expects them: objects with a role. */
+static mf_status check_messages(const json_t *messages, const char *where, mf_error *why)
+{
+    const json_t *message;
+    size_t i;
+
+    if (!json_is_array(messages)) {
+        return fail(why, MF_ERR_FORMAT, "%.200s has no \"messages\"", where);
+    }
+    json_array_foreach(messages, i, message)
+    {
+        if (!json_is_string(json_object_get(message, "role"))) {
+            return fail(why, MF_ERR_FORMAT, "%.200s: message %zu has no \"role\"", where, i + 1);
+        }
+    }
+    return MF_OK;
+}
+
+static bool command_load(struct runner *runner, const char *argument)
+{
+    json_t *saved = NULL, *messages;
+    mf_error why = { .text = "" };
+    mf_status status;
+
+    if (!*argument) {
+        say(runner, "which file? /load FILE");
+        return true;
+    }
+    status = json_read_file_new(&saved, &files_posix, argument, 256 << 20, &why);
+    messages = json_object_get(saved, "messages");
+    if (status == MF_OK) status = check_messages(messages, argument, &why);
+    if (status == MF_OK) {
+        json_decref(runner->conversation.messages);
+        runner->conversation.messages = json_incref(messages);
+        say(runner, "loaded: %zu messages", json_array_size(messages));
+    } else {
+        say(runner, "%s", why.text);
+    }
+    json_decref(saved);
+    return true;
+}
+
+static bool command_stats(struct runner *runner, const char *argument)
+{
+    (void)argument;
+    fflush(stdout);
+    statistics_print(&runner->opened);
+    say(runner, "%u of %u positions of the context are used",
+        mf_session_position(runner->opened.session),
+        mf_session_context_length(runner->opened.session));
+    return true;
+}
+
+static bool command_reset(struct runner *runner, const char *argument)
+{
+    (void)argument;
+    conversation_clear(&runner->conversation);
+    say(runner, "the conversation is empty");
+    return true;
+}
+
+static bool command_quit(struct runner *runner, const char *argument)
+{
+    (void)runner;
+    (void)argument;
+    return false;
+}
+
+static const struct chat_command chat_commands[] = {
+    { "/help", NULL, "this list", command_help },
+    { "/system", "TEXT", "what stands before the conversation; without TEXT nothing",
+      command_system },
+    { "/think", NULL, "let the model reason before it answers", command_think },
+    { "/nothink", NULL, "let it answer at once", command_nothink },
+    { "/fold", NULL, "fold reasoning into a line, or show it again", command_fold },
+    { "/save", "FILE", "write the conversation to a file", command_save },
+    { "/load", "FILE", "go on with a saved conversation", command_load },
+    { "/stats", NULL, "speed, times and experts so far", command_stats },
+    { "/reset", NULL, "forget the conversation, keep the system message", command_reset },
+    { "/quit", NULL, "leave", command_quit },
+};
+
+static bool command_help(struct runner *runner, const char *argument)
+{
+    (void)runner;
+    (void)argument;
+    for (size_t i = 0; i < COUNT_OF(chat_commands); i++) {
+        const struct chat_command *command = &chat_commands[i];
+        char name[32];
+        snprintf(name, sizeof name, "%s %s", command->name,
+                 command->argument ? command->argument : "");
+        printf("  %-18s %s\n", name, command->help);
+    }
+    printf("  %-18s %s\n", "\\ at a line's end", "the message goes on in the next line");
+    printf("  %-18s %s\n", "\"\"\"", "begins and ends a message of several lines");
+    printf("  %-18s %s\n", "Ctrl-C", "ends the answer");
+    printf("  %-18s %s\n", "Ctrl-D", "leaves");
+    return true;
+}
+
+static bool run_chat_command(struct runner *runner, const char *line)
+{
+    const char *names[COUNT_OF(chat_commands)];
+    size_t length = strcspn(line, " \t"), near;
+    char typed[32];
+
+    for (size_t i = 0; i < COUNT_OF(chat_commands); i++) {
+        names[i] = chat_commands[i].name;
+        if (strlen(names[i]) != length || strncmp(names[i], line, length) != 0) continue;
+        return chat_commands[i].run(runner, line + length + strspn(line + length, " \t"));
+    }
+    snprintf(typed, sizeof typed, "%.*s", (int)length, line);
+    near = nearest_name(typed, names, COUNT_OF(chat_commands));
+    say(runner, "there is no command %s; %s %s", typed,
+        near < COUNT_OF(chat_commands) ? "did you mean" : "try",
+        near < COUNT_OF(chat_commands) ? names[near] : "/help");
+    return true;
+}
+
+/* ------------------------------------------------------------------- turns */
+
+/* What the model said becomes part of the conversation, also where it was cut short. */
+static mf_status take_turn(struct runner *runner, enum generation_end *end, mf_error *why)
+{
+    bool raw = !runner->conversation.chat;
+    char *prompt = NULL;
+    size_t length = 0;
+    mf_status status = conversation_render_new(&prompt, &length, &runner->conversation, why);
+
+    if (status == MF_OK) status = runner_answer(runner, prompt, length, raw, end, why);
+    free(prompt);
+    if (status != MF_OK) return status;
+    return answer_message_append(&runner->answer, runner->conversation.messages, why);
+}
+
+static void answer_message(struct runner *runner, const char *text)
+{
+    enum generation_end end = END_OF_TEXT;
+    json_t *messages = runner->conversation.messages;
+    size_t before = json_array_size(messages);
+    mf_error why = { .text = "" };
+    mf_stats stats;
+
+    if (!conversation_add(&runner->conversation, "user", text, strlen(text))) {
+        say(runner, "that is not UTF-8");
+        return;
+    }
+    mf_session_reset_stats(runner->opened.session);
+    if (take_turn(runner, &end, &why) != MF_OK) {
+        /* As if it had not been said: the same can be tried again. */
+        while (json_array_size(messages) > before) json_array_remove(messages, before);
+        say(runner, "%s", why.text);
+        return;
+    }
+    fflush(stdout);
+    if (end == END_BY_INTERRUPT) say(runner, "(stopped)");
+    if (end == END_OF_CONTEXT) say(runner, "(the context is full; /reset, or more with -c)");
+    mf_session_stats(runner->opened.session, &stats);
+    if (!runner->settings->quiet) statistics_print_line(&stats, &runner->terminal);
+}
+
+/* ------------------------------------------------------------------- lines */
+
+/* A whole message: lines joined by \ at their end, or between """ and """.  Freed with
+ * free(); NULL with *result LINE_GIVEN_UP or LINE_END. */
+static char *read_message_new(struct line_editor *editor, const char *prompt,
+                              enum line_result *result)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *stream = open_memstream(&text, &size);
+    bool quoted = false, more = true, first = true;
+    const char *line;
+
+    *result = LINE_END;
+    while (stream && more) {
+        *result = line_editor_read(editor, first ? prompt : "… ", &line);
+        if (*result != LINE_READ) break;
+        size_t length = strlen(line);
+        if (first && strcmp(line, "\"\"\"") == 0) {
+            quoted = true;
+        } else if (quoted && strcmp(line, "\"\"\"") == 0) {
+            more = false;
+        } else {
+            bool goes_on = !quoted && length > 0 && line[length - 1] == '\\';
+            fwrite(line, 1, length - goes_on, stream);
+            if (goes_on || quoted) fputc('\n', stream);
+            more = goes_on || quoted;
+        }
+        first = false;
+    }
+    if (stream) fclose(stream);
+    if (*result == LINE_READ) return text;
+    free(text);
+    return NULL;
+}
+
+/* $XDG_STATE_HOME/moeflux/history or ~/.local/state/moeflux/history; false: there is no place. */
+static bool history_path(char out[PATH_CAPACITY])
+{
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    char *slash;
+    int used;
+
+    if (state && *state) {
+        used = snprintf(out, PATH_CAPACITY, "%s/moeflux/history", state);
+    } else if (home && *home) {
+        used = snprintf(out, PATH_CAPACITY, "%s/.local/state/moeflux/history", home);
+    } else {
+        return false;
+    }
+    if (used >= PATH_CAPACITY) return false;
+    for (slash = strchr(out + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        bool made = mkdir(out, 0700) == 0 || errno == EEXIST;
+        *slash = '/';
+        if (!made) return false;
+    }
+    return true;
+}
+
+static bool take_message(struct runner *runner, struct line_editor *editor, const char *text)
+{
+    const char *start = text + strspn(text, " \t\n");
+
+    if (!*start) return true;
+    line_editor_remember(editor, text);
+    if (*start == '/') return run_chat_command(runner, start);
+    answer_message(runner, text);
+    return !output_is_lost();
+}
+
+int chat_loop(struct runner *runner)
+{
+    char path[PATH_CAPACITY];
+    struct line_editor *editor = line_editor_new(history_path(path) ? path : NULL);
+    enum line_result result = LINE_READ;
+    bool goes_on = editor != NULL;
+
+    say(runner, "%s (%s). /help shows the commands, Ctrl-D leaves.",
+        mf_model_name(runner->opened.model), mf_model_family(runner->opened.model));
+    if (!runner->conversation.chat) say(runner, "This model has no chat template.");
+    while (goes_on && result != LINE_END) {
+        char *text = read_message_new(editor, "> ", &result);
+        if (text) goes_on = take_message(runner, editor, text);
+        free(text);
+    }
+    if (result == LINE_END) putchar('\n');
+    line_editor_free(editor);
+    return EXIT_DONE;
+}

@@ -1,0 +1,187 @@
+/* `moeflux run`: ask a model, or talk with it. */
+#include "chat_loop.h"
+#include "runner.h"
+#include "statistics.h"
+
+#include "base/status.h"
+
+#include <stdlib.h>
+
+static const struct option options[] = {
+    { 'p', "prompt", OPTION_TEXT, offsetof(struct run_settings, prompt), "TEXT",
+      .help = "the prompt, if it is not the argument" },
+    { 'f', "file", OPTION_TEXT, offsetof(struct run_settings, file), "FILE",
+      .help = "a text that is the prompt or follows it; - is stdin" },
+    { 'n', "count", OPTION_COUNT, offsetof(struct run_settings, count), "N",
+      .help = "at most N tokens; default: until the answer ends, with --raw 256", .low = 0,
+      .high = 1 << 24 },
+    { 0, "system", OPTION_TEXT, offsetof(struct run_settings, system), "TEXT",
+      .help = "a system message before the first one" },
+    { 0, "raw", OPTION_FLAG, offsetof(struct run_settings, raw), NULL,
+      .help = "continue the text as it is, without the model's chat template" },
+    { 0, "think", OPTION_FLAG, offsetof(struct run_settings, think), NULL,
+      .help = "ask the model to reason first, where its template knows how" },
+    { 0, "no-think", OPTION_FLAG, offsetof(struct run_settings, no_think), NULL,
+      .help = "ask it not to" },
+    { 0, "reasoning", OPTION_CHOICE, offsetof(struct run_settings, reasoning), "HOW",
+      .help = "show, fold or hide; default: show on a terminal, otherwise hide",
+      .choices = reasoning_views },
+    { 0, "ignore-eos", OPTION_FLAG, offsetof(struct run_settings, ignore_end), NULL,
+      .help = "go on after an end token" },
+    { 'q', "quiet", OPTION_FLAG, offsetof(struct run_settings, quiet), NULL,
+      .help = "no statistics line at the end" },
+};
+
+static const struct option_group groups[] = {
+    { "options", options, COUNT_OF(options), 0 },
+    { "sampling (default: as the model's generation_config.json says)", sampling_options,
+      SAMPLING_OPTION_COUNT, offsetof(struct run_settings, sampling) },
+    { "form", constraint_options, CONSTRAINT_OPTION_COUNT,
+      offsetof(struct run_settings, constraint) },
+};
+
+/* The user's words in the model's template, or as they are. */
+static mf_status build_prompt_new(char **out, size_t *length, struct runner *runner, bool raw,
+                                  const char *text, size_t text_length, mf_error *why)
+{
+    if (raw) {
+        *out = malloc(text_length + 1);
+        if (!*out) return fail_memory(why, text_length + 1);
+        memcpy(*out, text, text_length);
+        *length = text_length;
+        return MF_OK;
+    }
+    if (!conversation_add(&runner->conversation, "user", text, text_length)) {
+        return fail(why, MF_ERR_ARGUMENT, "the prompt is not UTF-8");
+    }
+    return conversation_render_new(out, length, &runner->conversation, why);
+}
+
+static mf_status run_once(struct runner *runner, const char *text, size_t text_length, int *code,
+                          mf_error *why)
+{
+    enum generation_end end = END_OF_TEXT;
+    bool raw = runner->settings->raw;
+    char *prompt = NULL;
+    size_t length = 0;
+    mf_stats stats;
+    mf_status status;
+
+    if (!raw && !runner->conversation.chat) {
+        note("this model has no chat template; the text is continued as with --raw");
+        raw = true;
+    }
+    status = build_prompt_new(&prompt, &length, runner, raw, text, text_length, why);
+    if (status == MF_OK) status = runner_answer(runner, prompt, length, raw, &end, why);
+    free(prompt);
+    if (status != MF_OK) return status;
+    if (end == END_OF_CONTEXT) note("the context is full (-c sets its size)");
+    if (end == END_BY_INTERRUPT) *code = EXIT_INTERRUPTED;
+    fflush(stdout);
+    mf_session_stats(runner->opened.session, &stats);
+    if (runner->settings->common.stats) {
+        statistics_print(&runner->opened);
+    } else if (!runner->settings->quiet) {
+        statistics_print_line(&stats, &runner->terminal);
+    }
+    return MF_OK;
+}
+
+/* The prompt's words from the argument or -p, and the text of -f or stdin behind them. */
+static mf_status read_prompt_new(char **out, size_t *length, const struct run_settings *settings,
+                                 const struct arguments *arguments, mf_error *why)
+{
+    const char *words = arguments->count ? arguments->values[0] : settings->prompt;
+    char *text = NULL;
+    size_t text_length = 0, words_length = words ? strlen(words) : 0;
+    mf_status status = MF_OK;
+
+    *out = NULL;
+    if (!words || settings->file) {
+        status = input_read_new(&text, &text_length, settings->file, why);
+    }
+    if (status == MF_OK) {
+        *out = malloc(words_length + text_length + 3);
+        if (!*out) status = fail_memory(why, words_length + text_length + 3);
+    }
+    if (status == MF_OK) {
+        memcpy(*out, words ? words : "", words_length);
+        if (words && text) {
+            memcpy(*out + words_length, "\n\n", 2);
+            words_length += 2;
+        }
+        if (text) memcpy(*out + words_length, text, text_length);
+        *length = words_length + text_length;
+    }
+    free(text);
+    return status;
+}
+
+/* One prompt, one answer. */
+static int run_prompt(const struct run_settings *settings, const struct arguments *arguments)
+{
+    struct runner runner = { 0 };
+    mf_error why = { .text = "" };
+    char *text = NULL;
+    size_t length = 0;
+    int code = EXIT_DONE;
+
+    if (read_prompt_new(&text, &length, settings, arguments, &why) != MF_OK) return report(&why);
+    if (length == 0) {
+        free(text);
+        return usage_error(&command_run, "there is no prompt");
+    }
+    if (runner_open(&runner, settings, &why) != MF_OK ||
+        run_once(&runner, text, length, &code, &why) != MF_OK) {
+        code = report(&why);
+    }
+    free(text);
+    runner_close(&runner);
+    return code;
+}
+
+static int run_chat(const struct run_settings *settings)
+{
+    struct runner runner = { 0 };
+    mf_error why = { .text = "" };
+    int code;
+
+    code = runner_open(&runner, settings, &why) == MF_OK ? chat_loop(&runner) : report(&why);
+    runner_close(&runner);
+    return code;
+}
+
+static int run(const void *settings_, const struct arguments *arguments)
+{
+    const struct run_settings *settings = settings_;
+    bool has_prompt = arguments->count || settings->prompt || settings->file;
+    struct terminal terminal;
+
+    if (arguments->count && settings->prompt) {
+        return usage_error(&command_run, "the prompt is given twice");
+    }
+    if (settings->think && settings->no_think) {
+        return usage_error(&command_run, "--think and --no-think exclude each other");
+    }
+    terminal_probe(&terminal);
+    if (!has_prompt && terminal.in && terminal.out) return run_chat(settings);
+    return run_prompt(settings, arguments);
+}
+
+const struct command command_run = {
+    .name = "run",
+    .summary = "ask a model, or talk with it",
+    .arguments = "[PROMPT]",
+    .argument_limit = 1,
+    .groups = groups,
+    .group_count = COUNT_OF(groups),
+    .notes =
+        "The answer is printed as it is written, a line of statistics follows on stderr. Without\n"
+        "a prompt the text comes from stdin. Ctrl-C ends the answer.",
+    .examples = "  moeflux run \"What is the capital of Japan?\"\n"
+                "  moeflux run --raw \"Once upon a time there was a little\" -n 100 --seed 7\n"
+                "  moeflux run -f letter.txt \"Answer this letter:\"\n"
+                "  echo \"What is 27 + 45?\" | moeflux run --no-think --temp 0\n",
+    .settings_bytes = sizeof(struct run_settings),
+    .run = run,
+};

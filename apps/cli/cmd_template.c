@@ -1,0 +1,225 @@
+/* `moeflux template`: a conversation to the prompt that the model sees. */
+#include "command.h"
+#include "json_lines.h"
+#include "model_parts.h"
+
+#include "base/file.h"
+#include "base/status.h"
+#include "model/chat_template.h"
+
+#include <stdlib.h>
+
+struct template_settings {
+    struct common_settings common;
+    const char *file;
+    const char *bos, *eos;
+    bool no_generation_prompt;
+    bool json_lines;
+};
+
+static const struct option options[] = {
+    { 0, "template", OPTION_TEXT, offsetof(struct template_settings, file), "FILE",
+      .help = "a Jinja template instead of the model's" },
+    { 0, "no-generation-prompt", OPTION_FLAG,
+      offsetof(struct template_settings, no_generation_prompt), NULL,
+      .help = "do not open the assistant's turn at the end" },
+    { 0, "bos", OPTION_TEXT, offsetof(struct template_settings, bos), "TEXT",
+      .help = "bos_token of the template" },
+    { 0, "eos", OPTION_TEXT, offsetof(struct template_settings, eos), "TEXT",
+      .help = "eos_token of the template" },
+    { 0, "jsonl", OPTION_FLAG, offsetof(struct template_settings, json_lines), NULL,
+      .help = "one JSON object per line in and out" },
+};
+
+static const struct option_group groups[] = { { "options", options, COUNT_OF(options), 0 } };
+
+struct renderer {
+    const struct template_settings *settings;
+    struct chat_template *chat; /* NULL: every line brings its own */
+    json_t *bos, *eos;          /* strings, or NULL */
+};
+
+static const struct chat_render_options render_options = { .now = chat_clock_local };
+
+/* Every key of the conversation is a variable of the template, those in "kwargs" too. */
+static json_t *context_new(const json_t *conversation, const struct renderer *renderer)
+{
+    json_t *context = json_object();
+    const json_t *further = json_object_get(conversation, "kwargs");
+
+    if (renderer->bos) json_object_set(context, "bos_token", renderer->bos);
+    if (renderer->eos) json_object_set(context, "eos_token", renderer->eos);
+    json_object_set_new(context, "tools", json_null());
+    json_object_set_new(context, "add_generation_prompt", json_true());
+    json_object_update(context, (json_t *)(uintptr_t)conversation);
+    json_object_del(context, "kwargs");
+    if (json_is_object(further)) json_object_update(context, (json_t *)(uintptr_t)further);
+    if (renderer->settings->no_generation_prompt) {
+        json_object_set_new(context, "add_generation_prompt", json_false());
+    }
+    return context;
+}
+
+/* {"text":…}, or {"error":{"kind":…,"message":…}}: a template that refuses is an answer too. */
+static mf_status render_line(json_t **out, const struct chat_template *chat, const json_t *context,
+                             mf_error *why)
+{
+    struct chat_error detail = { 0 };
+    char *text = NULL;
+    size_t length = 0;
+    mf_status status =
+        chat_template_render_with_new(&text, &length, chat, context, &render_options, &detail, why);
+
+    if (status == MF_OK) {
+        *out = json_pack("{s:s%}", "text", text, length);
+    } else if (status == MF_ERR_TEMPLATE) {
+        *out = json_pack("{s:{s:s,s:s}}", "error", "kind", chat_error_kind_name(detail.kind),
+                         "message", detail.message ? detail.message : why->text);
+        status = MF_OK;
+    }
+    chat_error_clear(&detail);
+    free(text);
+    return status;
+}
+
+/* {"template":…,"context":{…}} */
+static mf_status answer_bare(json_t **out, const json_t *line, mf_error *why)
+{
+    const json_t *source = json_object_get(line, "template");
+    const json_t *context = json_object_get(line, "context");
+    struct chat_template *chat = NULL;
+    json_t *empty = json_object();
+    mf_status status = chat_template_parse_new(&chat, json_string_value(source),
+                                               json_string_length(source), "template", why);
+
+    if (status == MF_ERR_TEMPLATE) {
+        *out = json_pack("{s:{s:s,s:s}}", "error", "kind", chat_error_kind_name(CHAT_ERROR_SYNTAX),
+                         "message", why->text);
+        status = MF_OK;
+    } else if (status == MF_OK) {
+        status = render_line(out, chat, json_is_object(context) ? context : empty, why);
+    }
+    chat_template_free(chat);
+    json_decref(empty);
+    return status;
+}
+
+static mf_status answer_line(json_t **out, const json_t *line, void *user, mf_error *why)
+{
+    const struct renderer *renderer = user;
+    json_t *context;
+    mf_status status;
+
+    if (json_is_string(json_object_get(line, "template"))) return answer_bare(out, line, why);
+    if (!renderer->chat) {
+        return fail(why, MF_ERR_TEMPLATE, "there is no template: the model has none");
+    }
+    context = context_new(line, renderer);
+    status = render_line(out, renderer->chat, context, why);
+    json_decref(context);
+    return status;
+}
+
+static mf_status render_input(const struct renderer *renderer, mf_error *why)
+{
+    char *text = NULL, *rendered = NULL;
+    size_t length = 0;
+    json_t *conversation = NULL, *context = NULL;
+    mf_status status;
+
+    if (!renderer->chat) return fail(why, MF_ERR_TEMPLATE, "the model has no chat template");
+    status = input_read_new(&text, &length, NULL, why);
+    if (status == MF_OK) {
+        status = json_parse_new(&conversation, text, length, "the conversation", why);
+    }
+    if (status == MF_OK && !json_is_object(conversation)) {
+        status = fail(why, MF_ERR_FORMAT, "the conversation is %s, expected {\"messages\":[…]}",
+                      json_kind(conversation));
+    }
+    if (status == MF_OK) {
+        context = context_new(conversation, renderer);
+        status = chat_template_render_with_new(&rendered, &length, renderer->chat, context,
+                                               &render_options, NULL, why);
+    }
+    if (status == MF_OK) output_write(rendered, length);
+    json_decref(context);
+    json_decref(conversation);
+    free(rendered);
+    free(text);
+    return status;
+}
+
+static mf_status parse_file(struct chat_template **out, const char *path, mf_error *why)
+{
+    char *source = NULL;
+    size_t length = 0;
+    mf_status status = input_read_new(&source, &length, path, why);
+
+    if (status == MF_OK) status = chat_template_parse_new(out, source, length, path, why);
+    free(source);
+    return status;
+}
+
+/* The model is looked at only where the command line does not say everything. */
+static mf_status open_renderer(struct renderer *out, const struct template_settings *settings,
+                               mf_error *why)
+{
+    mf_status status = MF_OK;
+
+    *out = (struct renderer){ .settings = settings };
+    if (settings->file) {
+        status = parse_file(&out->chat, settings->file, why);
+    } else {
+        status = model_template_new(&out->chat, settings->common.model, why);
+    }
+    if (status == MF_OK && (settings->common.model || !settings->file)) {
+        status = model_special_texts_new(&out->bos, &out->eos, settings->common.model, why);
+    }
+    if (status == MF_OK && settings->bos) {
+        json_decref(out->bos);
+        out->bos = json_string(settings->bos);
+    }
+    if (status == MF_OK && settings->eos) {
+        json_decref(out->eos);
+        out->eos = json_string(settings->eos);
+    }
+    return status;
+}
+
+static int run(const void *settings_, const struct arguments *arguments)
+{
+    const struct template_settings *settings = settings_;
+    struct renderer renderer;
+    mf_error why = { .text = "" };
+    int code = EXIT_DONE;
+
+    (void)arguments;
+    if (open_renderer(&renderer, settings, &why) != MF_OK) {
+        code = report(&why);
+    } else if (settings->json_lines) {
+        code = json_lines_run(answer_line, &renderer);
+    } else if (render_input(&renderer, &why) != MF_OK) {
+        code = report(&why);
+    }
+    chat_template_free(renderer.chat);
+    json_decref(renderer.bos);
+    json_decref(renderer.eos);
+    return code;
+}
+
+const struct command command_template = {
+    .name = "template",
+    .summary = "a conversation to the prompt that the model sees",
+    .groups = groups,
+    .group_count = COUNT_OF(groups),
+    .notes =
+        "Reads {\"messages\":[…],\"tools\":[…],\"enable_thinking\":…,…} on stdin; every key is a\n"
+        "variable of the template. With --jsonl a line is such an object (further variables may\n"
+        "stand in \"kwargs\"), or {\"template\":…,\"context\":{…}} for a bare Jinja template; the\n"
+        "answer is {\"text\":…} or {\"error\":{\"kind\":…,\"message\":…}}.",
+    .examples =
+        "  echo '{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}' | moeflux template\n"
+        "  moeflux template --template chat.jinja --bos '<s>' < conversation.json\n",
+    .settings_bytes = sizeof(struct template_settings),
+    .run = run,
+};

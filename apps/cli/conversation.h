@@ -1,0 +1,55 @@
+/* conversation.h: messages, and what of them the session has already read.
+ *
+ *     messages ── chat template ── text ── ids ── the part that is new ── session
+ *
+ * Every turn renders the whole conversation, because a template may treat older turns
+ * differently (most drop earlier reasoning).  Where the new ids begin with all that the
+ * session holds, only the rest is read; otherwise the session goes back as far as the
+ * model allows, in the worst case to its beginning. */
+#ifndef CLI_CONVERSATION_H
+#define CLI_CONVERSATION_H
+
+#include "base/json.h"
+#include "model/chat_template.h"
+#include "opened.h"
+#include "terminal.h"
+
+enum thinking { THINKING_DEFAULT, THINKING_ON, THINKING_OFF }; /* enable_thinking */
+
+struct conversation {
+    const struct opened *opened;
+    struct chat_template *chat; /* NULL: the model has none, texts are continued as they are */
+    json_t *bos, *eos;          /* strings for the template, or NULL */
+    json_t *messages;           /* array of {"role":…,"content":…} */
+    enum thinking thinking;
+    struct token_list held; /* what the session has been fed */
+};
+
+/* `model` as typed after -m. */
+mf_status conversation_open(struct conversation *out, const struct opened *opened,
+                            const char *model, mf_error *why);
+void conversation_close(struct conversation *conversation);
+
+/* Appends a message; false: `text` is not UTF-8. */
+bool conversation_add(struct conversation *conversation, const char *role, const char *text,
+                      size_t length);
+
+/* The first message, if `text` is not empty; takes an older system message away. */
+bool conversation_set_system(struct conversation *conversation, const char *text);
+
+/* No messages but the system's. */
+void conversation_clear(struct conversation *conversation);
+
+/* The prompt for the assistant's next turn; freed with free(). */
+mf_status conversation_render_new(char **out, size_t *length,
+                                  const struct conversation *conversation, mf_error *why);
+
+/* Makes the session hold exactly the ids of `text`, and reads what is new of them.
+ * After MF_ERR_CANCELLED or another failure the next call starts afresh. */
+mf_status conversation_read(struct conversation *conversation, const char *text, size_t length,
+                            const struct terminal *terminal, mf_error *why);
+
+/* A generated token that the session has been fed, or will be before the next one. */
+void conversation_hold(struct conversation *conversation, int32_t token);
+
+#endif

@@ -1,0 +1,104 @@
+#include "runner.h"
+
+#include "api/handles.h"
+#include "base/status.h"
+
+#include <sys/random.h>
+
+/* A seed nobody chose: another text every time. */
+static uint64_t any_seed(void)
+{
+    uint64_t seed = 0;
+
+    if (getrandom(&seed, sizeof seed, 0) != sizeof seed) seed = (uint64_t)(clock_seconds() * 1e9);
+    return seed;
+}
+
+mf_status runner_open(struct runner *out, const struct run_settings *settings, mf_error *why)
+{
+    mf_status status;
+
+    *out = (struct runner){ .settings = settings };
+    terminal_probe(&out->terminal);
+    out->view = reasoning_view_named(settings->reasoning, &out->terminal);
+    status = opened_open(&out->opened, &settings->common, why);
+    if (status == MF_OK) {
+        status = conversation_open(&out->conversation, &out->opened, settings->common.model, why);
+    }
+    if (status == MF_OK) status = sampling_wishes(&out->sampling, out->opened.path, why);
+    if (status != MF_OK) return status;
+    status = constraint_open(&out->constraint, &settings->constraint, &out->opened, why);
+    if (status != MF_OK) return status;
+    sampling_apply(&out->sampling, &settings->sampling);
+    out->sampling.seed = settings->common.seed.given ? settings->common.seed.value : any_seed();
+    /* A form is for the answer: reasoning before it would not fit. */
+    if (out->constraint.matcher) out->conversation.thinking = THINKING_OFF;
+    if (settings->think) out->conversation.thinking = THINKING_ON;
+    if (settings->no_think) out->conversation.thinking = THINKING_OFF;
+    if (settings->system && !conversation_set_system(&out->conversation, settings->system)) {
+        return fail(why, MF_ERR_ARGUMENT, "the system message is not UTF-8");
+    }
+    return MF_OK;
+}
+
+void runner_close(struct runner *runner)
+{
+    answer_free(&runner->answer);
+    constraint_close(&runner->constraint);
+    conversation_close(&runner->conversation);
+    opened_close(&runner->opened);
+}
+
+static bool take_token(void *user, int32_t token)
+{
+    struct runner *runner = user;
+
+    conversation_hold(&runner->conversation, token);
+    return answer_push(&runner->answer, token);
+}
+
+mf_status runner_answer(struct runner *runner, const char *prompt, size_t length, bool raw,
+                        enum generation_end *end, mf_error *why)
+{
+    const struct run_settings *settings = runner->settings;
+    struct generation generation = {
+        .session = runner->opened.session,
+        .model = runner->opened.model,
+        .count_limit = settings->count.given ? settings->count.value
+                       : raw                 ? 256
+                                             : SIZE_MAX,
+        .ignore_end = settings->ignore_end,
+        .matcher = runner->constraint.matcher,
+        .each = take_token,
+        .user = runner,
+    };
+    struct answer_options options = {
+        .terminal = &runner->terminal,
+        .tokenizer = runner->opened.model->model.tokenizer,
+        .chat = raw ? NULL : runner->conversation.chat,
+        .prompt = prompt,
+        .prompt_length = length,
+        .view = runner->view,
+    };
+    mf_status status;
+
+    answer_free(&runner->answer);
+    interrupt_begin();
+    status = conversation_read(&runner->conversation, prompt, length, &runner->terminal, why);
+    if (status == MF_OK) {
+        status = sampling_open_new(&generation.sampler, &runner->opened, &runner->sampling, why);
+    }
+    if (status == MF_OK) status = answer_begin(&runner->answer, &options, why);
+    if (status == MF_OK) {
+        const struct token_list *held = &runner->conversation.held;
+        if (generation.matcher) matcher_reset(generation.matcher);
+        sampler_accept_prompt(generation.sampler, held->ids, held->count);
+        status = generation_run(&generation, why);
+        answer_end(&runner->answer);
+    }
+    interrupt_end();
+    sampler_free(generation.sampler);
+    runner->sampling.seed++;
+    *end = generation.end;
+    return status;
+}

@@ -1,0 +1,47 @@
+/* runner.h: what `moeflux run` does for one prompt and for a conversation alike: open,
+ * read, answer. */
+#ifndef CLI_RUNNER_H
+#define CLI_RUNNER_H
+
+#include "answer.h"
+#include "command.h"
+#include "constraint.h"
+#include "conversation.h"
+#include "generation.h"
+#include "sampling.h"
+
+struct run_settings {
+    struct common_settings common;
+    const char *prompt;
+    const char *file;
+    const char *system;
+    struct maybe_count count;
+    const char *reasoning; /* of reasoning_views */
+    bool raw;
+    bool think, no_think;
+    bool ignore_end;
+    bool quiet;
+    struct sampling_settings sampling;
+    struct constraint_settings constraint;
+};
+
+struct runner {
+    const struct run_settings *settings;
+    struct terminal terminal;
+    struct opened opened;
+    struct conversation conversation;
+    struct constraint constraint;
+    struct sampler_options sampling; /* its seed goes on by one with every answer */
+    enum reasoning_view view;
+    struct answer answer; /* the last one */
+};
+
+/* As the settings say; after a failure runner_close is still to be called. */
+mf_status runner_open(struct runner *out, const struct run_settings *settings, mf_error *why);
+void runner_close(struct runner *runner);
+
+/* Reads `prompt` and prints what follows; with `raw` as plain text.  Ctrl-C ends it. */
+mf_status runner_answer(struct runner *runner, const char *prompt, size_t length, bool raw,
+                        enum generation_end *end, mf_error *why);
+
+#endif

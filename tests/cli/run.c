@@ -1,0 +1,129 @@
+/* `moeflux run` with one prompt, on a pipe: what it prints where. */
+#include "program.h"
+
+#include <string.h>
+
+static void raw_text_is_continued(void **state)
+{
+    struct run run = PROGRAM(NULL, "run", "--raw", "Once upon a time there was a little", "-n", "4",
+                             "--temp", "0");
+
+    (void)state;
+    assert_int_equal(run.code, 0);
+    assert_string_equal(run.out, " boy who was called\n");
+    assert_contains(run.err, "8 prompt tokens at ");
+    assert_contains(run.err, " tokens at ");
+    assert_contains(run.err, "from memory\n");
+    assert_null(strchr(run.err, '\033'));
+    run_free(&run);
+}
+
+static void a_question_is_answered_in_the_model_s_template(void **state)
+{
+    struct run argument =
+        PROGRAM(NULL, "run", "What is the capital of Japan?", "--no-think", "--temp", "0", "-q");
+    struct run option =
+        PROGRAM(NULL, "run", "-p", "What is the capital of Japan?", "--no-think", "--temp=0", "-q");
+    struct run input =
+        PROGRAM("What is the capital of Japan?", "run", "--no-think", "--temp", "0", "-q");
+    struct run file = PROGRAM("What is the capital of Japan?", "run", "-f", "-", "--no-think",
+                              "--temp", "0", "-q");
+
+    (void)state;
+    assert_int_equal(argument.code, 0);
+    assert_contains(argument.out, "Tokyo");
+    assert_int_equal(argument.out[argument.out_length - 1], '\n');
+    assert_null(strstr(argument.out, "<|im_end|>"));
+    assert_string_equal(argument.err, "");
+    assert_string_equal(argument.out, option.out);
+    assert_string_equal(argument.out, input.out);
+    assert_string_equal(argument.out, file.out);
+    run_free(&argument);
+    run_free(&option);
+    run_free(&input);
+    run_free(&file);
+}
+
+static void sampling_follows_the_model_and_the_seed(void **state)
+{
+    struct run first = PROGRAM(NULL, "run", "--raw", "Once", "-n", "40", "--seed", "3", "-q");
+    struct run again = PROGRAM(NULL, "run", "--raw", "Once", "-n", "40", "--seed", "3", "-q",
+                               "--temp", "0.7", "--top-k", "20", "--top-p", "0.9");
+    struct run other = PROGRAM(NULL, "run", "--raw", "Once", "-n", "40", "--seed", "4", "-q");
+
+    (void)state;
+    assert_int_equal(first.code, 0);
+    assert_string_equal(first.out, again.out); /* generation_config.json says the same */
+    assert_string_not_equal(first.out, other.out);
+    run_free(&first);
+    run_free(&again);
+    run_free(&other);
+}
+
+static void statistics_are_a_table_when_asked(void **state)
+{
+    struct run run = PROGRAM(NULL, "run", "--raw", "Once", "-n", "4", "--stats");
+
+    (void)state;
+    assert_contains(run.err, "speed\n");
+    assert_contains(run.err, "time\n");
+    assert_contains(run.err, "experts\n");
+    run_free(&run);
+}
+
+static void wrong_usage_is_refused(void **state)
+{
+    struct run run = PROGRAM("", "run");
+
+    (void)state;
+    assert_refused(&run, 2, "there is no prompt");
+    run = PROGRAM(NULL, "run", "");
+    assert_refused(&run, 2, "there is no prompt");
+    run = PROGRAM(NULL, "run", "a", "-p", "b");
+    assert_refused(&run, 2, "the prompt is given twice");
+    run = PROGRAM(NULL, "run", "a", "--think", "--no-think");
+    assert_refused(&run, 2, "exclude each other");
+    run = PROGRAM(NULL, "run", "a\xff");
+    assert_refused(&run, 1, "the prompt is not UTF-8");
+    run = PROGRAM(NULL, "run", "-f", "/nonexistent");
+    assert_refused(&run, 1, "/nonexistent cannot be opened");
+    run = PROGRAM(NULL, "run", "a", "-m", "/nonexistent");
+    assert_refused(&run, 1, "/nonexistent: No such file or directory");
+    run = PROGRAM(NULL, "run", "a", "--temp", "-1");
+    assert_refused(&run, 2, "--temp: -1 is outside 0 … 100");
+    run = PROGRAM(NULL, "run", "one two three four five six seven eight", "-c", "4");
+    assert_refused(&run, 1, "the context has room for 4");
+}
+
+static void streams_may_be_closed(void **state)
+{
+    struct run run = shell_run("$MOEFLUX run --raw Once -n 4 --temp 0 -q <&-");
+
+    (void)state;
+    assert_int_equal(run.code, 0);
+    assert_true(run.out_length > 1);
+    run_free(&run);
+    run = shell_run("{ $MOEFLUX run --raw Once -n 3000 --temp 0 -q; echo $? >&2; } | head -c 1");
+    assert_int_equal(run.out_length, 1);
+    assert_string_equal(run.err, "0\n");
+    run_free(&run);
+    run = shell_run("$MOEFLUX run --raw Once -n 3000 -q > /dev/full");
+    assert_refused(&run, 1, "standard output cannot be written");
+    run = shell_run("env -i $MOEFLUX run --raw Once -n 4 -q");
+    assert_int_equal(run.code, 0);
+    run_free(&run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(raw_text_is_continued),
+        cmocka_unit_test(a_question_is_answered_in_the_model_s_template),
+        cmocka_unit_test(sampling_follows_the_model_and_the_seed),
+        cmocka_unit_test(statistics_are_a_table_when_asked),
+        cmocka_unit_test(wrong_usage_is_refused),
+        cmocka_unit_test(streams_may_be_closed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,82 @@
+/* template: conversations to prompts. */
+#include "program.h"
+
+#include <string.h>
+
+#define HELLO "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]"
+#define TURN  "<|im_start|>user\nHi<|im_end|>\n"
+
+static void expect_output(struct run run, int code, const char *out)
+{
+    if (run.code != code) fail_msg("status %d: %s", run.code, run.err);
+    assert_string_equal(run.out, out);
+    run_free(&run);
+}
+
+static void a_conversation_becomes_the_model_s_prompt(void **state)
+{
+    (void)state;
+    expect_output(PROGRAM(HELLO "}", "template"), 0, TURN "<|im_start|>assistant\n");
+    expect_output(PROGRAM(HELLO "}", "template", "--no-generation-prompt"), 0, TURN);
+    expect_output(PROGRAM(HELLO ",\"add_generation_prompt\":false}", "template"), 0, TURN);
+    expect_output(PROGRAM(HELLO ",\"enable_thinking\":false}", "template"), 0,
+                  TURN "<|im_start|>assistant\n<think>\n\n</think>\n\n");
+}
+
+static void lines_of_json_are_answered(void **state)
+{
+    (void)state;
+    expect_output(PROGRAM(HELLO ",\"kwargs\":{\"enable_thinking\":false}}\n" HELLO
+                                ",\"add_generation_prompt\":false}\n"
+                                "{\"template\":\"{{ a + 1 }}\",\"context\":{\"a\":2}}\n"
+                                "{\"template\":\"{{ raise_exception('no') }}\"}\n",
+                          "template", "--jsonl"),
+                  0,
+                  "{\"text\":\"<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n"
+                  "<think>\\n\\n</think>\\n\\n\"}\n"
+                  "{\"text\":\"<|im_start|>user\\nHi<|im_end|>\\n\"}\n"
+                  "{\"text\":\"3\"}\n"
+                  "{\"error\":{\"kind\":\"raise_exception\",\"message\":\"no\"}}\n");
+    struct run run = PROGRAM("{\"template\":\"{% if %}\"}\n", "template", "--jsonl");
+    assert_int_equal(run.code, 0);
+    assert_contains(run.out, "{\"error\":{\"kind\":\"syntax_error\",\"message\":\"");
+    run_free(&run);
+}
+
+static void a_template_file_needs_no_model(void **state)
+{
+    (void)state;
+    expect_output(shell_run("f=$(mktemp); printf '%s' '{{ bos_token }}{{ messages[0].content }}"
+                            "{{ eos_token }}{{ x }}' > $f;"
+                            "echo '" HELLO
+                            ",\"x\":1}' | $MOEFLUX template --template $f --bos '<s>'"
+                            " --eos '</s>'; rm $f"),
+                  0, "<s>Hi</s>1");
+}
+
+static void wrong_conversations_are_refused(void **state)
+{
+    struct run run = PROGRAM("", "template");
+
+    (void)state;
+    assert_refused(&run, 1, "the conversation is not valid JSON");
+    run = PROGRAM("[]", "template");
+    assert_refused(&run, 1, "the conversation is an array");
+    run = PROGRAM("{}", "template", "--template", "/nonexistent");
+    assert_refused(&run, 1, "/nonexistent cannot be opened");
+    run = shell_run("f=$(mktemp); printf '{{ raise_exception(\"not so\") }}' > $f;"
+                    "echo '{}' | $MOEFLUX template --template $f; code=$?; rm $f; exit $code");
+    assert_refused(&run, 1, "not so");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_conversation_becomes_the_model_s_prompt),
+        cmocka_unit_test(lines_of_json_are_answered),
+        cmocka_unit_test(a_template_file_needs_no_model),
+        cmocka_unit_test(wrong_conversations_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
