@@ -129,7 +129,6 @@ static void finish_node(struct analysis *a, uint32_t node)
 {
     struct grammar *g = a->grammar;
     struct grammar_node *n = &g->nodes[node];
-    a->final[node] = true;
     if (n->kind == NODE_BYTES) n->height = g->nodes[n->b].height;
     if (n->kind == NODE_CALL) {
         bool last = g->nodes[n->b].kind == NODE_END;
@@ -148,6 +147,7 @@ static void finish_node(struct analysis *a, uint32_t node)
         }
         n->height = g->nodes[n->a].height;
     }
+    a->final[node] = true; /* last: a SPLIT that goes on to itself must not choose that way */
 }
 
 static void find_costs(struct analysis *a)

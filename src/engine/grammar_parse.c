@@ -11,7 +11,6 @@ enum {
     NAME_LIMIT = 128,
     ITEM_LIMIT = 1 << 16, /* of a sequence or choice */
     RANGE_LIMIT = 4096,   /* of a class */
-    NAME_SLOTS = 4 * GRAMMAR_RULE_LIMIT,
 };
 
 struct parser {
@@ -19,8 +18,9 @@ struct parser {
     const char *text;
     size_t length, at;
     unsigned depth;
-    uint32_t *slots;                      /* [NAME_SLOTS]: hash of a name → rule + 1 */
-    size_t *first_use;                    /* [GRAMMAR_RULE_LIMIT]: where a rule is first named */
+    uint32_t *slots; /* [slot_count]: hash of a name → rule + 1 */
+    size_t slot_count;
+    size_t *first_use;                    /* [length + 1]: where a rule is first named */
     struct code_range *ranges, *inverted; /* [RANGE_LIMIT + 4]: the class being read */
     struct arena scratch;                 /* for lists while they grow */
 };
@@ -108,8 +108,8 @@ static uint32_t find_rule(struct parser *p, size_t length)
     name[length] = '\0';
     uint64_t hash = 14695981039346656037u;
     for (size_t i = 0; i < length; i++) hash = (hash ^ (uint8_t)name[i]) * 1099511628211u;
-    size_t slot = hash % NAME_SLOTS;
-    for (; p->slots[slot]; slot = (slot + 1) % NAME_SLOTS) {
+    size_t slot = hash % p->slot_count;
+    for (; p->slots[slot]; slot = (slot + 1) % p->slot_count) {
         uint32_t rule = p->slots[slot] - 1;
         if (strcmp(p->builder->rules[rule].name, name) == 0) return rule;
     }
@@ -401,12 +401,14 @@ mf_status grammar_parse_new(struct grammar **out, const mf_allocator *allocator,
     mf_status status = grammar_builder_new(&p.builder, allocator, why);
     if (status != MF_OK) return status;
     arena_init(&p.scratch, allocator);
-    p.slots = ARENA_NEW(&p.scratch, uint32_t, NAME_SLOTS);
-    p.first_use = ARENA_NEW(&p.scratch, size_t, GRAMMAR_RULE_LIMIT);
+    /* Every rule, named or made for a repetition, takes a byte of the text or more. */
+    p.slot_count = 2 * length + 16;
+    p.slots = ARENA_NEW(&p.scratch, uint32_t, p.slot_count);
+    p.first_use = ARENA_NEW(&p.scratch, size_t, length + 1);
     p.ranges = ARENA_NEW(&p.scratch, struct code_range, RANGE_LIMIT + 4);
     p.inverted = ARENA_NEW(&p.scratch, struct code_range, RANGE_LIMIT + 4);
     if (!p.slots || !p.first_use || !p.ranges || !p.inverted) {
-        status = fail_memory(why, NAME_SLOTS * sizeof *p.slots);
+        status = fail_memory(why, p.slot_count * sizeof *p.slots);
     } else {
         uint32_t root = parse_rules(&p);
         status = grammar_new(out, p.builder, root, why);
