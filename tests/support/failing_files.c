@@ -8,7 +8,8 @@
 static bool fires(struct failing_files *files)
 {
     uint64_t call = atomic_fetch_add(&files->calls, 1) + 1;
-    bool regular = files->fail_every && call % files->fail_every == 0;
+    uint64_t every = files->fail_every;
+    bool regular = every && call % every == 0;
     if (call != files->fail_at && !regular) return false;
     atomic_store(&files->fired, true);
     return true;
@@ -24,15 +25,16 @@ static int failing_open(void *user, const char *path, void **handle, uint64_t *s
 static int64_t failing_read(void *user, void *handle, uint64_t offset, void *out, size_t count)
 {
     struct failing_files *files = user;
-    if (files->delay_us) usleep((useconds_t)files->delay_us);
+    uint64_t delay_us = files->delay_us, piece_bytes = files->piece_bytes, end_at = files->end_at;
+    if (delay_us) usleep((useconds_t)delay_us);
     if (fires(files)) return -EIO;
     if (offset < files->bad_to && offset + count > files->bad_from) {
         atomic_store(&files->fired, true);
         return -EIO;
     }
-    if (files->piece_bytes && count > files->piece_bytes) count = files->piece_bytes;
-    if (files->end_at && offset >= files->end_at) return 0;
-    if (files->end_at && count > files->end_at - offset) count = files->end_at - offset;
+    if (piece_bytes && count > piece_bytes) count = piece_bytes;
+    if (end_at && offset >= end_at) return 0;
+    if (end_at && count > end_at - offset) count = end_at - offset;
     return files->inner->read(files->inner->user, handle, offset, out, count);
 }
 

@@ -25,12 +25,13 @@ struct failing_files {
     mf_files files;
     const mf_files *inner;      /* borrowed: who does the work */
     atomic_uint_fast64_t calls; /* since init or arm */
-    uint64_t fail_at;           /* the call that fails, from 1; 0: none */
-    size_t piece_bytes;         /* a read gives at most so many at once; 0: no limit */
-    uint64_t end_at;            /* no read goes beyond this offset; 0: no limit */
-    uint64_t bad_from, bad_to;  /* a read of any byte in [from, to) gives EIO, every time */
-    uint64_t fail_every;        /* every so many calls one fails; 0: none */
-    uint64_t delay_us;          /* before every read */
+    /* Atomic: a test may change its mind while reads are under way. */
+    atomic_uint_fast64_t fail_at;          /* the call that fails, from 1; 0: none */
+    atomic_uint_fast64_t piece_bytes;      /* a read gives at most so many at once; 0: no limit */
+    atomic_uint_fast64_t end_at;           /* no read goes beyond this offset; 0: no limit */
+    atomic_uint_fast64_t bad_from, bad_to; /* a read of a byte in [from, to) gives EIO, always */
+    atomic_uint_fast64_t fail_every;       /* every so many calls one fails; 0: none */
+    atomic_uint_fast64_t delay_us;         /* before every read */
     atomic_bool fired;
 };
 
