@@ -8,6 +8,7 @@ PREFIX  ?= /usr/local
 SECONDS ?= 60
 comma   := ,
 
+# Sanitizers slow a program down five to twenty times: tests of the suite `slow` stay out.
 sanitize := -Dbuildtype=debugoptimized -Db_lundef=false
 setup     = test -f $(1)/build.ninja || $(3) $(MESON) setup $(1) $(2)
 # Builds and runs the tests in directory $(1) (options $(2) of `meson test`), and counts them.
@@ -41,12 +42,12 @@ format: ## rewrite the sources as .clang-format wants them
 asan: ## the tests under AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer
 	@tools/deps.sh test
 	@$(call setup,build/asan,$(sanitize) -Db_sanitize=address$(comma)undefined)
-	@$(call run_tests,build/asan,--timeout-multiplier 5)
+	@$(call run_tests,build/asan,--no-suite slow --timeout-multiplier 5)
 
 tsan: ## the tests under ThreadSanitizer
 	@tools/deps.sh test
 	@$(call setup,build/tsan,$(sanitize) -Db_sanitize=thread)
-	@$(call run_tests,build/tsan,--timeout-multiplier 10)
+	@$(call run_tests,build/tsan,--no-suite slow --timeout-multiplier 10)
 
 fuzz: ## let libFuzzer look for crashes: make fuzz TARGET=json SECONDS=60
 	@tools/deps.sh check
