@@ -47,7 +47,7 @@ void jinja_add_string(struct jinja_builder *builder, const struct jinja_string *
 
 void jinja_add_repeated(struct jinja_builder *builder, char character, size_t count)
 {
-    if (!reserve(builder, count) || !jinja_charge(builder->run, count)) return;
+    if (!count || !reserve(builder, count) || !jinja_charge(builder->run, count)) return;
     memset(builder->data + builder->length, character, count);
     builder->length += count;
 }
