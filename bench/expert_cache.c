@@ -1,6 +1,7 @@
 /* How often an expert is in memory: `build/bench/bench_expert_cache [MODEL TEXT [SHARE …]]`.
  *
- * The text is fed token by token in windows of 512, as generation would be, and the
+ * Without arguments, the first 2048 tokens of Pebble's held-out text.  The text is fed
+ * token by token in windows of 512, as generation would be, and the
  * experts of every visit recorded.  Then policies are played against the record, with
  * room for SHARE (0.25) of all experts, and the store itself is measured.
  *
@@ -19,7 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { WINDOW = 512 };
+enum { WINDOW = 512, TOKENS_STANDARD = 2048 };
 
 static uint32_t layers, experts, per_token; /* experts per layer */
 static size_t places;                       /* layers x experts */
@@ -58,13 +59,15 @@ static void record(void *user, uint32_t layer, struct routes *routes, size_t row
     memcpy(trace + trace_count++ * per_token, routes->experts, per_token * sizeof *trace);
 }
 
-static void feed_text(mf_model *model, const struct observer *observer)
+/* With `slot_bytes`, experts may take so much; 0: there is room for all. */
+static void feed_text(mf_model *model, const struct observer *observer, uint64_t slot_bytes)
 {
     mf_error why;
     mf_session *session;
     mf_session_options options = { .context_length = WINDOW, .chunk_rows = 1 };
     must(mf_session_open(&session, model, &options, &why), &why);
     session->session.forward.observer = observer;
+    if (slot_bytes) must(expert_store_set_budget(model->experts, slot_bytes, &why), &why);
     for (size_t i = 0; i < token_count; i++) {
         if (i % WINDOW == 0) mf_session_clear(session);
         must(mf_session_feed(session, tokens + i, 1, &why), &why);
@@ -326,16 +329,13 @@ static void report(const char *policy, double share, double percent)
     fflush(stdout);
 }
 
-static void measure_store(const char *path, double share, uint64_t all_bytes, uint64_t resident)
+static void measure_store(mf_model *model, double share, uint64_t all_bytes)
 {
-    mf_error why;
-    mf_model *model;
-    mf_model_options options = { .memory_bytes = resident + (uint64_t)(share * (double)all_bytes) };
-    must(mf_model_open(&model, engine, path, &options, &why), &why);
-    feed_text(model, NULL);
+    expert_store_reset_counters(model->experts);
+    expert_store_drop_all(model->experts);
+    feed_text(model, NULL, (uint64_t)(share * (double)all_bytes));
     struct expert_counters c = expert_store_counters(model->experts);
     report("measured", share, 100.0 * (double)c.hits / (double)(c.hits + c.misses));
-    mf_model_close(model);
 }
 
 static void compare_policies(double share)
@@ -360,7 +360,7 @@ static void compare_policies(double share)
 int main(int count, char **arguments)
 {
     const char *path = count > 2 ? arguments[1] : "models/pebble";
-    const char *text = count > 2 ? arguments[2] : "models/pebble/README.md";
+    const char *text = count > 2 ? arguments[2] : "tests/fixtures/pebble/heldout.txt";
     mf_error why;
     mf_model *model;
     mf_engine_options options = { .thread_count = 1 };
@@ -371,20 +371,20 @@ int main(int count, char **arguments)
     per_token = model->model.config.experts_per_token;
     places = (size_t)layers * experts;
     read_text(model, text);
+    if (count <= 2 && token_count > TOKENS_STANDARD) token_count = TOKENS_STANDARD;
     trace_capacity = token_count * layers;
     trace = take(trace_capacity * per_token, sizeof *trace);
     struct observer observer = { .routes = record };
-    feed_text(model, &observer);
+    feed_text(model, &observer, 0);
     if (trace_count != trace_capacity) die("every layer must have experts");
     uint64_t all_bytes = expert_store_sizes(model->experts).slot_bytes;
-    uint64_t resident = model->model.weights.resident_bytes;
-    mf_model_close(model);
     find_next_uses();
     for (int i = 3; i < count || i == 3; i++) {
         double share = i < count ? atof(arguments[i]) : 0.25;
         compare_policies(share);
-        measure_store(path, share, all_bytes, resident);
+        measure_store(model, share, all_bytes);
     }
+    mf_model_close(model);
     mf_engine_close(engine);
     free(next_uses);
     free(trace);

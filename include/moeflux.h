@@ -119,7 +119,8 @@ MF_API const char *mf_version(void);
 typedef struct mf_model mf_model;
 
 typedef struct mf_model_options {
-    uint64_t memory_bytes;      /* what weights and caches may take; 0: what the machine has */
+    uint64_t memory_bytes;      /* weights, sessions and experts, and the page cache that
+                                   reading them fills, stay below it; 0: what is free now */
     uint32_t experts_per_token; /* 0, or more than the model has: as the model says */
     const char *reader;         /* of experts: "io_uring", "threads"; NULL: the best one here */
 } mf_model_options;
@@ -233,6 +234,18 @@ typedef struct mf_stats {
     uint64_t expert_bytes_read;
     uint64_t experts_present; /* of experts_total, in memory now */
     uint64_t experts_total;
+
+    const char *expert_mode;    /* "resident": a slot for every expert; "streamed": fewer */
+    const char *expert_reader;  /* "io_uring", "threads" */
+    bool expert_direct;         /* reads pass by the page cache */
+    uint64_t expert_slots;      /* experts that fit in memory */
+    uint64_t expert_slot_bytes; /* of all of them */
+    uint64_t expert_waits;      /* times that nothing could be computed */
+    uint64_t expert_evictions;
+    uint64_t expert_ahead_reads;  /* experts read before they were asked for, … */
+    uint64_t expert_ahead_hits;   /* … in time (counted among the hits), … */
+    uint64_t expert_ahead_late;   /* … still under way when they were needed, … */
+    uint64_t expert_ahead_wasted; /* … or evicted without having been used */
 } mf_stats;
 
 MF_API void mf_session_stats(const mf_session *session, mf_stats *out);

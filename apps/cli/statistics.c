@@ -60,11 +60,21 @@ static void print_table(const mf_stats *stats, const struct terminal *terminal)
     print_share("head", stats->head_seconds, total);
     print_share("other", total > known ? total - known : 0.0, total);
     fprintf(stderr, "%sexperts%s\n", bold, plain);
+    fprintf(stderr, "  %-16s %8s, %llu of %llu fit in %s; read by %s%s\n", "mode",
+            stats->expert_mode, (unsigned long long)stats->expert_slots,
+            (unsigned long long)stats->experts_total,
+            size_text(stats->expert_slot_bytes, size, sizeof size), stats->expert_reader,
+            stats->expert_direct ? ", past the page cache" : "");
     fprintf(stderr, "  %-16s %8llu from memory, %llu read: %.1f%% hits\n", "used",
             (unsigned long long)stats->expert_hits, (unsigned long long)stats->expert_misses,
             hit_percent(stats));
     fprintf(stderr, "  %-16s %8s\n", "bytes read",
             size_text(stats->expert_bytes_read, size, sizeof size));
+    fprintf(stderr, "  %-16s %8llu of %llu in time, %llu late, %llu wasted\n", "read ahead",
+            (unsigned long long)stats->expert_ahead_hits,
+            (unsigned long long)stats->expert_ahead_reads,
+            (unsigned long long)stats->expert_ahead_late,
+            (unsigned long long)stats->expert_ahead_wasted);
     fprintf(stderr, "  %-16s %8llu of %llu\n", "in memory now",
             (unsigned long long)stats->experts_present, (unsigned long long)stats->experts_total);
 }

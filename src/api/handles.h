@@ -27,12 +27,23 @@ struct mf_model {
     mf_engine *engine;
     struct model model;
     struct expert_store *experts;
+    uint64_t memory_bytes;  /* for weights, sessions and experts */
+    uint64_t session_bytes; /* of all that are open */
 };
 
 struct mf_session {
     mf_model *model;
     struct session session;
 };
+
+/* What the model may take in all, and what that leaves for experts. */
+uint64_t api_memory_limit(const mf_engine *engine, uint64_t memory_bytes);
+uint64_t api_expert_budget(const mf_model *model);
+
+/* The session's memory is taken from the experts; dismiss gives it back.  Under the
+ * engine's lock.  A session that is refused counts nothing. */
+mf_status api_admit_session(mf_session *session, mf_error *why);
+void api_dismiss_session(mf_session *session);
 
 /* mf_model_open for any source. */
 mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,

@@ -74,13 +74,6 @@ void mf_engine_close(mf_engine *engine)
 
 /* ------------------------------------------------------------------- model */
 
-static uint64_t expert_budget(const mf_model *model, uint64_t memory_bytes)
-{
-    uint64_t all = memory_bytes ? memory_bytes : model->engine->machine.memory_bytes;
-    uint64_t resident = model->model.weights.resident_bytes;
-    return all > resident ? all - resident : 0;
-}
-
 static mf_status choose_reader(enum read_engine *out, const char *name, mf_error *why)
 {
     *out = READ_ENGINE_BEST;
@@ -101,8 +94,7 @@ static mf_status open_experts(mf_model *model, const mf_model_options *options, 
                                           .directory = &model->model.directory,
                                           .layers = model->model.weights.layers,
                                           .config = &model->model.config,
-                                          .budget_bytes =
-                                              expert_budget(model, options->memory_bytes),
+                                          .budget_bytes = api_expert_budget(model),
                                           .promise = options->memory_bytes != 0 };
     mf_status status = choose_reader(&store.engine, options->reader, why);
     return status == MF_OK ? expert_store_open(&model->experts, &store, why) : status;
@@ -117,6 +109,7 @@ mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
     mf_model *model = new_handle(&engine->allocator, sizeof *model);
     if (!model) return fail_memory(why, sizeof *model);
     model->engine = engine;
+    model->memory_bytes = api_memory_limit(engine, options->memory_bytes);
 
     struct model_source source = { .files = &engine->files,
                                    .allocator = &engine->allocator,
@@ -267,6 +260,10 @@ mf_status mf_session_open(mf_session **out, mf_model *model, const mf_session_op
                                    .backend = engine->backend };
     pthread_mutex_lock(&engine->lock); /* the backend's scratch may grow */
     status = session_init(&session->session, &engine->allocator, &parts, sizes, why);
+    if (status == MF_OK) {
+        status = api_admit_session(session, why);
+        if (status != MF_OK) session_free(&session->session);
+    }
     pthread_mutex_unlock(&engine->lock);
     if (status == MF_OK)
         *out = session;
@@ -279,6 +276,9 @@ void mf_session_close(mf_session *session)
 {
     if (!session) return;
     mf_engine *engine = session->model->engine;
+    pthread_mutex_lock(&engine->lock);
+    api_dismiss_session(session);
+    pthread_mutex_unlock(&engine->lock);
     session_free(&session->session);
     engine->allocator.release(engine->allocator.user, session, sizeof *session);
 }
@@ -348,6 +348,17 @@ void mf_session_stats(const mf_session *session, mf_stats *out)
                        .expert_wait_seconds = experts.wait_seconds,
                        .expert_seconds = s->forward.times.expert_seconds - experts.wait_seconds,
                        .head_seconds = s->forward.times.head_seconds,
+                       .expert_mode = sizes.mode,
+                       .expert_reader = sizes.reader,
+                       .expert_direct = sizes.direct,
+                       .expert_slots = sizes.slots,
+                       .expert_slot_bytes = sizes.slot_bytes,
+                       .expert_waits = experts.waits,
+                       .expert_evictions = experts.evictions,
+                       .expert_ahead_hits = experts.ahead_hits,
+                       .expert_ahead_late = experts.ahead_late,
+                       .expert_ahead_reads = experts.ahead_reads,
+                       .expert_ahead_wasted = experts.ahead_wasted,
                        .expert_hits = experts.hits,
                        .expert_misses = experts.misses,
                        .expert_bytes_read = experts.bytes_read,

@@ -35,67 +35,97 @@ static void merge_classes(struct slot_plan *plan, const struct slot_needs *needs
         if (plan->class_of[layer] != NO_CLASS) plan->class_of[layer] = 0;
 }
 
-/* The bytes of all slots with `counts` as they are; false when 64 bits do not hold them. */
+static size_t least_slots(const struct slot_class *class, uint32_t per_token)
+{
+    return min_size(class->experts, (size_t)per_token + SPARE_SLOTS);
+}
+
+/* Bytes of the least slots of all classes; false: 64 bits do not hold them. */
+static bool least_bytes(uint64_t *out, const struct slot_plan *plan, uint32_t per_token)
+{
+    *out = 0;
+    for (size_t c = 0; c < plan->class_count; c++) {
+        const struct slot_class *class = &plan->classes[c];
+        uint64_t bytes;
+        if (!checked_multiply(&bytes, class->bytes, least_slots(class, per_token))) return false;
+        if (!checked_add(out, *out, bytes)) return false;
+    }
+    return true;
+}
+
+static mf_status refuse(const struct slot_plan *plan, uint32_t per_token, uint64_t budget_bytes,
+                        mf_error *why)
+{
+    double mebibyte = 1 << 20, least = 0;
+    size_t slots = 0;
+    for (size_t c = 0; c < plan->class_count; c++) {
+        const struct slot_class *class = &plan->classes[c];
+        slots += least_slots(class, per_token);
+        least += (double)class->bytes * (double)least_slots(class, per_token);
+    }
+    return fail(why, MF_ERR_MEMORY,
+                "%.2f MiB are left for experts; %zu of them, %.2f MiB, are the least",
+                (double)budget_bytes / mebibyte, slots, least / mebibyte);
+}
+
+/* Every class gets its least; what is left is shared out by the bytes still missing. */
+mf_status slot_plan_limit(struct slot_plan *plan, uint32_t per_token, uint64_t budget_bytes,
+                          mf_error *why)
+{
+    uint64_t least;
+    if (!least_bytes(&least, plan, per_token) || least > budget_bytes)
+        return refuse(plan, per_token, budget_bytes, why);
+    double missing = 0;
+    for (size_t c = 0; c < plan->class_count; c++) {
+        const struct slot_class *class = &plan->classes[c];
+        missing += (double)(class->experts - least_slots(class, per_token)) * (double)class->bytes;
+    }
+    double share = missing > 0 ? (double)(budget_bytes - least) / missing : 0;
+    plan->slot_count = 0;
+    plan->used_bytes = 0;
+    plan->resident = true;
+    for (size_t c = 0; c < plan->class_count; c++) {
+        struct slot_class *class = &plan->classes[c];
+        size_t basis = least_slots(class, per_token), rest = class->experts - basis;
+        class->count = basis + (share < 1 ? (size_t)((double)rest * share) : rest);
+        if (class->capacity > 0) class->count = min_size(class->count, class->capacity);
+        plan->slot_count += class->count;
+        plan->used_bytes += class->count * class->bytes;
+        plan->resident = plan->resident && class->count == class->experts;
+    }
+    return MF_OK;
+}
+
+/* False: a number is larger than any memory. */
 static bool place_slots(struct slot_plan *plan)
 {
     uint64_t at = 0;
-    plan->slot_count = 0;
+    plan->capacity = 0;
     for (size_t c = 0; c < plan->class_count; c++) {
         struct slot_class *class = &plan->classes[c];
         uint64_t bytes;
-        class->first_slot = plan->slot_count;
+        class->capacity = class->count;
+        class->first_slot = plan->capacity;
         class->memory_at = at;
-        if (!checked_multiply(&bytes, class->bytes, class->count)) return false;
+        if (!checked_multiply(&bytes, class->bytes, class->capacity)) return false;
         if (!checked_add(&at, at, bytes)) return false;
-        plan->slot_count += class->count;
+        plan->capacity += class->capacity;
     }
     plan->memory_bytes = at;
-    return plan->slot_count < UINT32_MAX;
-}
-
-static size_t least_slots(const struct slot_class *class, const struct slot_needs *needs)
-{
-    return min_size(class->experts, (size_t)needs->per_token + SPARE_SLOTS);
-}
-
-/* What the least slots leave of the budget is shared out by the bytes still missing. */
-static void share_out(struct slot_plan *plan, const struct slot_needs *needs)
-{
-    double missing = 0, left = (double)(needs->budget_bytes - plan->memory_bytes);
-    for (size_t c = 0; c < plan->class_count; c++) {
-        const struct slot_class *class = &plan->classes[c];
-        missing += (double)(class->experts - class->count) * (double)class->bytes;
-    }
-    if (missing <= 0) return;
-    for (size_t c = 0; c < plan->class_count; c++) {
-        struct slot_class *class = &plan->classes[c];
-        double share = left / missing < 1 ? left / missing : 1;
-        class->count += (size_t)((double)(class->experts - class->count) * share);
-    }
+    return plan->capacity < UINT32_MAX;
 }
 
 mf_status slot_plan_make(struct slot_plan *plan, const struct slot_needs *needs, mf_error *why)
 {
     sort_into_classes(plan, needs);
-    for (size_t c = 0; c < plan->class_count; c++)
-        plan->classes[c].count = plan->classes[c].experts;
-    bool known = place_slots(plan);
-    plan->resident = known && plan->memory_bytes <= needs->budget_bytes;
-    if (plan->resident) return MF_OK;
-
-    for (size_t c = 0; c < plan->class_count; c++)
-        plan->classes[c].count = least_slots(&plan->classes[c], needs);
-    if (!place_slots(plan) || plan->memory_bytes > needs->budget_bytes) {
+    mf_status status = slot_plan_limit(plan, needs->per_token, needs->budget_bytes, NULL);
+    if (status != MF_OK && plan->class_count > 1) {
         merge_classes(plan, needs);
-        plan->classes[0].count = least_slots(&plan->classes[0], needs);
-        if (!place_slots(plan) || plan->memory_bytes > needs->budget_bytes)
-            return fail(why, MF_ERR_MEMORY,
-                        "%.2f MiB are left for experts; %zu of them, %.2f MiB, are the least",
-                        (double)needs->budget_bytes / (1 << 20), plan->classes[0].count,
-                        (double)plan->classes[0].bytes * (double)plan->classes[0].count /
-                            (1 << 20));
+        status = slot_plan_limit(plan, needs->per_token, needs->budget_bytes, why);
+    } else if (status != MF_OK) {
+        status = refuse(plan, needs->per_token, needs->budget_bytes, why);
     }
-    share_out(plan, needs);
+    if (status != MF_OK) return status;
     return place_slots(plan) ? MF_OK
                              : fail(why, MF_ERR_MEMORY, "the slots take more than 2^64 bytes");
 }

@@ -14,18 +14,21 @@
 struct slot_class {
     uint64_t bytes;    /* of one slot */
     uint64_t experts;  /* that live in this class */
-    size_t first_slot; /* the class has slots [first_slot, first_slot + count) */
-    size_t count;
+    size_t first_slot; /* the class has slots [first_slot, first_slot + capacity) … */
+    size_t capacity;
+    size_t count;       /* … and uses the first so many of them */
     uint64_t memory_at; /* of its first slot, from the start of the arena */
 };
 
 struct slot_plan {
     struct slot_class *classes; /* [at most one per layer], the caller's */
     size_t class_count;
-    uint32_t *class_of; /* [layers], the caller's; NO_CLASS: a layer without experts */
-    size_t slot_count;
-    uint64_t memory_bytes;
-    bool resident;
+    uint32_t *class_of;    /* [layers], the caller's; NO_CLASS: a layer without experts */
+    size_t capacity;       /* slots that there is memory for */
+    uint64_t memory_bytes; /* of that */
+    size_t slot_count;     /* slots in use */
+    uint64_t used_bytes;
+    bool resident; /* a slot for every expert */
 };
 
 #define NO_CLASS UINT32_MAX
@@ -40,5 +43,10 @@ struct slot_needs {
 
 /* A budget that is too small is refused with what would be enough. */
 mf_status slot_plan_make(struct slot_plan *plan, const struct slot_needs *needs, mf_error *why);
+
+/* Sets the classes' counts, and slot_count and used_bytes with them, for another budget;
+ * classes and capacities stay.  A plan that was refused is as it was. */
+mf_status slot_plan_limit(struct slot_plan *plan, uint32_t per_token, uint64_t budget_bytes,
+                          mf_error *why);
 
 #endif

@@ -29,7 +29,8 @@ struct expert_slot {
     uint32_t leases;
     uint64_t wanted; /* number of the visit that waits for it */
     uint8_t state;
-    bool ahead; /* read ahead, and no visit has asked for it yet */
+    bool ahead;     /* read ahead, and no visit has asked for it yet */
+    bool inherited; /* its read had begun before the visit that waits for it */
     uint16_t pieces_left;
 };
 
@@ -57,10 +58,10 @@ struct expert_store {
     uint64_t *layer_bytes; /* [layers] of a slot */
     struct slot_plan plan;
     uint8_t *memory;
-    struct expert_slot *slots;     /* [slot_count] */
-    struct slot_failure *failures; /* [slot_count] */
+    struct expert_slot *slots;     /* [plan.capacity] */
+    struct slot_failure *failures; /* [plan.capacity] */
     uint32_t *slot_of;             /* [layers x experts], NO_SLOT: not in memory */
-    uint32_t *empty;               /* [slot_count] those of a class from its first slot on */
+    uint32_t *empty;               /* [plan.capacity] those of a class from its first slot on */
     size_t *empty_count;           /* [classes] */
     size_t present, failed;        /* slots READY, FAILED */
 
@@ -167,7 +168,7 @@ static mf_status take_memory(struct expert_store *store, mf_error *why)
 static bool take_tables(struct expert_store *store)
 {
     struct arena *arena = &store->arena;
-    size_t places = (size_t)store->layers * store->experts, slots = store->plan.slot_count;
+    size_t places = (size_t)store->layers * store->experts, slots = store->plan.capacity;
     store->slots = ARENA_NEW(arena, struct expert_slot, slots);
     store->failures = ARENA_NEW(arena, struct slot_failure, slots);
     store->slot_of = ARENA_NEW(arena, uint32_t, places);
@@ -195,7 +196,7 @@ static void empty_all(struct expert_store *store)
             store->empty[class->first_slot + i] =
                 (uint32_t)(class->first_slot + class->count - 1 - i);
     }
-    for (size_t i = 0; i < store->plan.slot_count; i++)
+    for (size_t i = 0; i < store->plan.capacity; i++)
         store->slots[i] = (struct expert_slot){ .place = NO_PLACE };
     store->present = store->failed = 0;
 }
@@ -230,7 +231,7 @@ mf_status expert_store_open(struct expert_store **out, const struct expert_store
         status = fail_memory(why, store->layers * sizeof *store->plan.classes);
     if (status == MF_OK) status = choose_mode(store, why);
     if (status == MF_OK && !take_tables(store))
-        status = fail_memory(why, store->plan.slot_count * sizeof *store->slots);
+        status = fail_memory(why, store->plan.capacity * sizeof *store->slots);
     if (status == MF_OK) status = take_memory(store, why);
     if (status != MF_OK) {
         expert_store_free(store);
@@ -238,6 +239,7 @@ mf_status expert_store_open(struct expert_store **out, const struct expert_store
     }
     empty_all(store);
     link_requests(store);
+    if (options->promise) async_reader_forget(store->reader); /* weights were read before */
     *out = store;
     return MF_OK;
 }
@@ -381,18 +383,22 @@ static bool begin_read(struct expert_store *store, struct async_read **list, uin
     return true;
 }
 
-/* READING → READY, or FAILED; a failure that no visit waits for is forgotten. */
+/* READING → READY, or FAILED.  A failure that no visit waits for is forgotten; one of
+ * a read that the visit did not begin itself makes it begin one. */
 static void end_read(struct expert_store *store, uint32_t index)
 {
     struct expert_slot *slot = &store->slots[index];
-    if (store->failures[index].error) {
-        slot->state = SLOT_FAILED;
-        store->failed++;
-        if (slot->wanted != store->visit) empty_slot(store, index);
-    } else {
+    if (!store->failures[index].error) {
         slot->state = SLOT_READY;
         store->present++;
+        return;
     }
+    bool wanted = slot->wanted == store->visit;
+    slot->state = SLOT_FAILED;
+    store->failed++;
+    if (wanted && !slot->inherited) return;
+    if (wanted) store->missing[store->missing_count++] = slot->place;
+    empty_slot(store, index);
 }
 
 /* Takes in the reads that have finished; false when there was none. */
@@ -480,7 +486,7 @@ static void end_visit(struct expert_store *store)
 {
     store->pending_count = store->missing_count = store->missing_next = 0;
     store->visit++;
-    for (uint32_t i = 0; store->failed > 0 && i < store->plan.slot_count; i++)
+    for (uint32_t i = 0; store->failed > 0 && i < store->plan.capacity; i++)
         if (store->slots[i].state == SLOT_FAILED) empty_slot(store, i);
 }
 
@@ -513,6 +519,7 @@ static void start_visit(struct expert_visit *visit)
         } else {
             counters->misses++; /* a visit before this one asked and was given up */
         }
+        slot->inherited = slot->state == SLOT_READING;
         slot->ahead = false;
         slot->wanted = visit->number;
     }
@@ -618,6 +625,41 @@ void expert_lease_end(struct expert_lease *lease)
     slot->leases--;
 }
 
+/* ------------------------------------------------------------------ budget */
+
+/* Gives the pages of slots that are no longer used back to the system. */
+static void release_slots(const struct expert_store *store, const struct slot_class *class)
+{
+    uint64_t from = class->memory_at + class->count * class->bytes;
+    uint64_t bytes = (class->capacity - class->count) * class->bytes;
+    if (bytes > 0) madvise(store->memory + from, bytes, MADV_DONTNEED);
+}
+
+mf_status expert_store_set_budget(struct expert_store *store, uint64_t budget_bytes, mf_error *why)
+{
+    mf_status status =
+        slot_plan_limit(&store->plan, store->options.config->experts_per_token, budget_bytes, why);
+    if (status != MF_OK) return status;
+    end_visit(store);
+    while (collect(store, true)) continue;
+    for (size_t c = 0; c < store->plan.class_count; c++) {
+        const struct slot_class *class = &store->plan.classes[c];
+        uint32_t *empty = store->empty + class->first_slot;
+        for (size_t i = class->count; i < class->capacity; i++) {
+            uint32_t index = (uint32_t)(class->first_slot + i);
+            assert(store->slots[index].leases == 0);
+            if (store->slots[index].state != SLOT_EMPTY) empty_slot(store, index);
+        }
+        store->empty_count[c] = 0;
+        for (size_t i = class->count; i-- > 0;) {
+            uint32_t index = (uint32_t)(class->first_slot + i);
+            if (store->slots[index].state == SLOT_EMPTY) empty[store->empty_count[c]++] = index;
+        }
+        release_slots(store, class);
+    }
+    return MF_OK;
+}
+
 /* -------------------------------------------------------------- statistics */
 
 struct expert_counters expert_store_counters(const struct expert_store *store)
@@ -638,7 +680,7 @@ struct expert_store_sizes expert_store_sizes(const struct expert_store *store)
     return (struct expert_store_sizes){ .mode = store->plan.resident ? "resident" : "streamed",
                                         .reader = async_reader_name(store->reader),
                                         .direct = store->direct,
-                                        .slot_bytes = store->plan.memory_bytes,
+                                        .slot_bytes = store->plan.used_bytes,
                                         .slots = store->plan.slot_count,
                                         .total = total,
                                         .present = store->present };
@@ -681,8 +723,11 @@ static bool empties_are_sound(const struct expert_store *store)
         for (size_t i = 0; i < class->count; i++)
             empty += store->slots[class->first_slot + i].state == SLOT_EMPTY;
         if (empty != store->empty_count[c]) return false;
-        for (size_t i = 0; i < empty; i++)
-            if (store->slots[store->empty[class->first_slot + i]].state != SLOT_EMPTY) return false;
+        for (size_t i = 0; i < empty; i++) {
+            uint32_t index = store->empty[class->first_slot + i];
+            if (store->slots[index].state != SLOT_EMPTY) return false;
+            if (index >= class->first_slot + class->count) return false;
+        }
     }
     return true;
 }
@@ -690,7 +735,7 @@ static bool empties_are_sound(const struct expert_store *store)
 bool expert_store_check_invariants(const struct expert_store *store)
 {
     size_t ready = 0, failed = 0, under_way = 0, held = 0;
-    for (uint32_t i = 0; i < store->plan.slot_count; i++) {
+    for (uint32_t i = 0; i < store->plan.capacity; i++) {
         if (!slot_is_sound(store, i)) return false;
         ready += store->slots[i].state == SLOT_READY;
         failed += store->slots[i].state == SLOT_FAILED;

@@ -16,7 +16,7 @@
  *       ▲ ▲                  │ a piece failed              │
  *       │ │ a visit said so, ▼ twice                       │ evicted: no lease, and no
  *       │ └─────────────── FAILED                          │ visit waits for it
- *       │   or nobody waited                               │
+ *       │   or none waited for it                          │
  *       └──────────────────────────────────────────────────┘
  *
  * Modes, chosen from the sizes when the store is made:
@@ -103,6 +103,11 @@ mf_status expert_store_new(struct expert_store **out, const mf_allocator *alloca
                            const struct layer_weights *layers, const struct model_config *config,
                            uint64_t budget_bytes, mf_error *why);
 void expert_store_free(struct expert_store *store);
+
+/* Uses fewer slots, or again more, up to what the store was made with; evicted
+ * experts' memory goes back to the system.  Too small a budget is refused and changes
+ * nothing.  Waits for reads; no lease may be held. */
+mf_status expert_store_set_budget(struct expert_store *store, uint64_t budget_bytes, mf_error *why);
 
 /* The first next of a visit ends the visit before it, whatever that one still wanted. */
 void expert_visit_begin(struct expert_visit *visit, struct expert_store *store, uint32_t layer,

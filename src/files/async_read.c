@@ -174,7 +174,9 @@ mf_status async_reader_new(struct async_reader **out, const struct async_reader_
                            mf_error *why)
 {
     *out = NULL;
-    if (options->engine == READ_ENGINE_THREADS) return async_reader_threads_new(out, options, why);
+    bool plain = options->engine == READ_ENGINE_BEST && !options->direct;
+    if (plain || options->engine == READ_ENGINE_THREADS)
+        return async_reader_threads_new(out, options, why);
 #ifdef MOEFLUX_HAVE_URING
     mf_status status = async_reader_uring_new(out, options, why);
     if (status == MF_OK || options->engine == READ_ENGINE_URING) return status;
@@ -200,6 +202,13 @@ const char *async_reader_name(const struct async_reader *reader)
 size_t async_reader_alignment(const struct async_reader *reader, uint32_t file)
 {
     return reader->sources[file].alignment;
+}
+
+void async_reader_forget(const struct async_reader *reader)
+{
+    for (size_t i = 0; i < reader->source_count; i++)
+        if (reader->sources[i].descriptor >= 0)
+            posix_fadvise(reader->sources[i].descriptor, 0, 0, POSIX_FADV_DONTNEED);
 }
 
 void async_reader_submit(struct async_reader *reader, struct async_read *list)

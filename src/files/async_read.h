@@ -69,8 +69,9 @@ struct async_reader {
     size_t outstanding; /* submitted and not yet given back */
 };
 
-/* READ_ENGINE_BEST: io_uring where the files have descriptors and the kernel lets
- * us, else threads.  Asking for io_uring where it cannot be had is an error. */
+/* READ_ENGINE_BEST: io_uring for direct reads where the files have descriptors and the
+ * kernel lets us; else threads, because io_uring copies from the page cache in the
+ * thread that submits.  Asking for io_uring where it cannot be had is an error. */
 mf_status async_reader_new(struct async_reader **out, const struct async_reader_options *options,
                            mf_error *why);
 
@@ -82,6 +83,9 @@ const char *async_reader_name(const struct async_reader *reader);
 
 /* What direct reads of this file must be multiples of; 1: it is read plainly. */
 size_t async_reader_alignment(const struct async_reader *reader, uint32_t file);
+
+/* What the page cache holds of the files leaves it. */
+void async_reader_forget(const struct async_reader *reader);
 
 /* A list linked by `next`, first to be started first.  Never fails: what cannot be
  * started comes back with an error. */

@@ -360,6 +360,36 @@ static void all_slots_leased(void **state)
     close_store();
 }
 
+/* Fewer slots, and more again: what stays is right, what must go is gone. */
+static void budgets_change(void **state)
+{
+    (void)state;
+    uint32_t experts[EXPERTS];
+    mf_error why = { 0 };
+    assert_true(open_store(READ_ENGINE_THREADS, ENOUGH));
+    uint64_t all = expert_store_sizes(store).slots;
+    for (int round = 0; round < 200; round++) {
+        uint64_t budget = (uint64_t)rand() % (40 * LARGEST_SLOT);
+        uint64_t before = expert_store_sizes(store).slots;
+        mf_status status = expert_store_set_budget(store, budget, &why);
+        struct expert_store_sizes sizes = expert_store_sizes(store);
+        assert_true(expert_store_check_invariants(store));
+        if (status != MF_OK) {
+            assert_int_equal(status, MF_ERR_MEMORY);
+            assert_int_equal(sizes.slots, before);
+        } else {
+            assert_true(sizes.slot_bytes <= budget);
+            assert_true(sizes.present <= sizes.slots && sizes.slots < all);
+        }
+        choose_experts(experts, PER_TOKEN);
+        assert_int_equal(visit_all(random_layer(), experts, PER_TOKEN, 3, &why), MF_OK);
+    }
+    assert_int_equal(expert_store_set_budget(store, ENOUGH, &why), MF_OK);
+    assert_int_equal(expert_store_sizes(store).slots, all);
+    assert_string_equal(expert_store_sizes(store).mode, "resident");
+    close_store();
+}
+
 static void another_visit_ends_the_first(void **state)
 {
     (void)state;
@@ -496,6 +526,7 @@ int main(void)
         cmocka_unit_test(direct_reads),
         cmocka_unit_test(leases_outlive_visits),
         cmocka_unit_test(all_slots_leased),
+        cmocka_unit_test(budgets_change),
         cmocka_unit_test(another_visit_ends_the_first),
         cmocka_unit_test(counters_tell_hits_from_misses),
         cmocka_unit_test(every_read_fails_once),

@@ -1,0 +1,55 @@
+/* memory.c: who may have how much of what the caller allowed.
+ *
+ *     limit = weights + what is not counted + sessions + slots for experts
+ *
+ * Slots take what the others leave: a session that opens makes the store smaller,
+ * one that closes gives the slots back. */
+#include "api/handles.h"
+
+#include "base/status.h"
+
+/* Tokenizer, code, stacks, tables: a 64th of the limit, at most so much. */
+enum { UNCOUNTED_SHARE = 64, UNCOUNTED_MAX = 128 << 20 };
+
+/* Without a limit from the caller, the system keeps a 16th of what is free now. */
+enum { SYSTEM_SHARE = 16 };
+
+uint64_t api_memory_limit(const mf_engine *engine, uint64_t memory_bytes)
+{
+    uint64_t available = engine->machine.available_bytes;
+    return memory_bytes ? memory_bytes : available - available / SYSTEM_SHARE;
+}
+
+uint64_t api_expert_budget(const mf_model *model)
+{
+    uint64_t limit = model->memory_bytes;
+    uint64_t taken = model->model.weights.resident_bytes + model->session_bytes +
+                     min_size(limit / UNCOUNTED_SHARE, UNCOUNTED_MAX);
+    return limit > taken ? limit - taken : 0;
+}
+
+static uint64_t bytes_of(const struct session *session)
+{
+    return session->arena.total_bytes + session->pool.memory_bytes;
+}
+
+mf_status api_admit_session(mf_session *session, mf_error *why)
+{
+    mf_model *model = session->model;
+    uint64_t bytes = bytes_of(&session->session);
+    mf_error problem;
+    model->session_bytes += bytes;
+    mf_status status = expert_store_set_budget(model->experts, api_expert_budget(model), &problem);
+    if (status == MF_OK) return MF_OK;
+    model->session_bytes -= bytes;
+    return fail(why, status, "a session takes %.2f MiB; then %.400s", (double)bytes / (1 << 20),
+                problem.text);
+}
+
+void api_dismiss_session(mf_session *session)
+{
+    mf_model *model = session->model;
+    model->session_bytes -= bytes_of(&session->session);
+    expert_store_set_budget(model->experts, api_expert_budget(model),
+                            NULL); /* more: never refused */
+}
