@@ -158,52 +158,63 @@ static const struct {
     { "lines", "root ::= line+\nline ::= [^\\n]+ \"\\n\"" },
 };
 
+/* The words of a file of merges, or made up. */
+static bool fill_words(struct words *words, const char *path)
+{
+    FILE *merges = NULL;
+    words->texts = calloc(TOKENS, sizeof *words->texts);
+    words->lengths = calloc(TOKENS, sizeof *words->lengths);
+    if (!words->texts || !words->lengths) return false;
+    for (unsigned byte = 0; byte < 256; byte++) add_word(words, (char[]){ (char)byte }, 1);
+    if (!path) {
+        make_words(words);
+        return true;
+    }
+    merges = fopen(path, "r");
+    if (!merges) return false;
+    read_merges(words, merges);
+    fclose(merges);
+    return true;
+}
+
+static mf_status time_grammar(const struct grammar_vocabulary *vocabulary, const char *name,
+                              const char *text, mf_error *why)
+{
+    struct grammar *grammar = NULL;
+    struct grammar_matcher *matcher = NULL;
+    mf_status status = grammar_parse_new(&grammar, &allocator_heap, text, strlen(text), why);
+    if (status == MF_OK)
+        status = grammar_matcher_new(&matcher, &allocator_heap, grammar, vocabulary, why);
+    if (status == MF_OK) {
+        time_pass(matcher, vocabulary, name, "cold");
+        time_pass(matcher, vocabulary, name, "warm");
+    }
+    grammar_matcher_free(matcher);
+    grammar_free(grammar);
+    return status;
+}
+
 int main(int count, char **arguments)
 {
     struct words words = { 0 };
-    words.texts = calloc(TOKENS, sizeof *words.texts);
-    words.lengths = calloc(TOKENS, sizeof *words.lengths);
-    if (!words.texts || !words.lengths) return 1;
-    for (unsigned byte = 0; byte < 256; byte++) add_word(&words, (char[]){ (char)byte }, 1);
-    FILE *merges = count > 1 ? fopen(arguments[1], "r") : NULL;
-    if (count > 1 && !merges) {
-        perror(arguments[1]);
-        return 1;
-    }
-    if (merges) {
-        read_merges(&words, merges);
-        fclose(merges);
-    } else {
-        make_words(&words);
-    }
-    int32_t end_token = TOKENS - 1;
-    struct vocabulary_source source = { TOKENS, bytes_of, &words, &end_token, 1 };
     struct grammar_vocabulary *vocabulary = NULL;
-    mf_error why = { 0 };
-    double start = now_us();
-    if (grammar_vocabulary_new(&vocabulary, &allocator_heap, &source, &why) != MF_OK) goto failed;
-    fprintf(stderr, "%zu tokens, %zu nodes, built in %.0f ms\n", words.count,
-            vocabulary->node_count, (now_us() - start) * 1e-3);
-
-    printf("grammar,pass,masks,median_us,p99_us,worst_us\n");
-    for (size_t i = 0; i < COUNT_OF(grammars); i++) {
-        struct grammar *grammar;
-        struct grammar_matcher *matcher;
-        if (grammar_parse_new(&grammar, &allocator_heap, grammars[i].text, strlen(grammars[i].text),
-                              &why) != MF_OK)
-            goto failed;
-        if (grammar_matcher_new(&matcher, &allocator_heap, grammar, vocabulary, &why) != MF_OK)
-            goto failed;
-        time_pass(matcher, vocabulary, grammars[i].name, "cold");
-        time_pass(matcher, vocabulary, grammars[i].name, "warm");
-        grammar_matcher_free(matcher);
-        grammar_free(grammar);
+    int32_t end_token = TOKENS - 1;
+    mf_error why = { .text = "the words could not be had" };
+    mf_status status = fill_words(&words, count > 1 ? arguments[1] : NULL) ? MF_OK : MF_ERR_IO;
+    if (status == MF_OK) {
+        struct vocabulary_source source = { TOKENS, bytes_of, &words, &end_token, 1 };
+        double start = now_us();
+        status = grammar_vocabulary_new(&vocabulary, &allocator_heap, &source, &why);
+        if (status == MF_OK)
+            fprintf(stderr, "%zu tokens, %zu nodes, built in %.0f ms\n", words.count,
+                    vocabulary->node_count, (now_us() - start) * 1e-3);
     }
+    printf("grammar,pass,masks,median_us,p99_us,worst_us\n");
+    for (size_t i = 0; i < COUNT_OF(grammars) && status == MF_OK; i++)
+        status = time_grammar(vocabulary, grammars[i].name, grammars[i].text, &why);
+    if (status != MF_OK) fprintf(stderr, "%s\n", why.text);
     grammar_vocabulary_free(vocabulary);
     free(words.texts);
     free(words.lengths);
-    return 0;
-failed:
-    fprintf(stderr, "%s\n", why.text);
-    return 1;
+    return status == MF_OK ? 0 : 1;
 }

@@ -189,7 +189,9 @@ static const struct expression *digits_from(struct digit_range *d, size_t at, bo
     if (at == d->length)
         return remainder == 0 ? expression_empty(b) : schema_shared(d->compiler, SHARED_NEVER);
     if (!on_low && !on_high) return digits_free(d, at, remainder);
-    char first = on_low ? d->low[at] : '0', last = on_high ? d->high[at] : '9';
+    char first = '0', last = '9';
+    if (on_low) first = d->low[at];
+    if (on_high) last = d->high[at];
     const struct expression *items[10];
     size_t count = 0;
     for (char digit = first; digit <= last;) {
@@ -324,7 +326,8 @@ struct fraction_range {
 
 static char fraction_digit(const struct bound *bound, size_t at)
 {
-    return at < strlen(bound->fraction) ? bound->fraction[at] : '0';
+    if (at < strlen(bound->fraction)) return bound->fraction[at];
+    return '0';
 }
 
 /* Whether the number may end before fraction digit `at`. */
@@ -353,8 +356,9 @@ static const struct expression *fraction_from(const struct fraction_range *f, si
     size_t count = 0;
     if (may_end(f, at, on_low, on_high)) items[count++] = expression_empty(b);
     if (at < f->most) {
-        char first = on_low ? fraction_digit(f->low, at) : '0';
-        char last = on_high ? fraction_digit(f->high, at) : '9';
+        char first = '0', last = '9';
+        if (on_low) first = fraction_digit(f->low, at);
+        if (on_high) last = fraction_digit(f->high, at);
         for (char digit = first; digit <= last;) {
             bool edge = (on_low && digit == first) || (on_high && digit == last);
             char end = digit;

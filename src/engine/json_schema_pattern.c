@@ -325,7 +325,8 @@ static bool take_number(struct reader *r, uint32_t *number)
 static bool take_quantifier(struct reader *r, uint32_t *least, uint32_t *most)
 {
     *least = *most = 1;
-    char c = r->at < r->length ? r->text[r->at] : 0;
+    if (r->at == r->length) return true;
+    char c = r->text[r->at];
     if (c != '*' && c != '+' && c != '?' && c != '{') return true;
     r->at++;
     if (c == '*' || c == '?') *least = 0;
@@ -431,7 +432,7 @@ static bool shorten(struct part *sequence, uint32_t most)
         variable += sequence->items[i]->most > sequence->items[i]->least;
     for (size_t i = 0; i < sequence->item_count; i++) {
         struct part *item = sequence->items[i];
-        if (item->most == item->least) continue;
+        if (item->most == item->least || variable == 0) continue;
         uint32_t share = room / (uint32_t)variable--;
         uint32_t wish = item->most == REPEAT_ANY ? REPEAT_ANY : item->most - item->least;
         if (wish > share) {

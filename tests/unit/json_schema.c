@@ -310,68 +310,67 @@ static void arrays(void **state)
     check_cases(cases, COUNT_OF(cases));
 }
 
+static const struct schema_case combination_cases[] = {
+    { "{\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"string\",\"maxLength\":1}]}",
+      { "1", "\"a\"" },
+      { "\"ab\"", "null" } },
+    { "{\"type\":\"object\",\"properties\":{\"k\":{\"type\":\"string\"}},\"required\":[\"k\"],"
+      "\"anyOf\":[{\"properties\":{\"k\":{\"const\":\"a\"},\"n\":{\"type\":\"integer\"}},"
+      "\"required\":[\"n\"]},"
+      "{\"properties\":{\"k\":{\"const\":\"b\"}}}]}",
+      { "{\"k\":\"a\",\"n\":1}", "{\"k\":\"b\"}" },
+      { "{\"k\":\"a\"}", "{\"k\":\"c\"}", "{\"k\":\"b\",\"n\":1}" } },
+    { "{\"allOf\":[{\"type\":\"integer\",\"minimum\":3},{\"maximum\":5},{\"multipleOf\":2}]}",
+      { "4" },
+      { "3", "5", "6" } },
+    { "{\"allOf\":[{\"multipleOf\":4},{\"multipleOf\":6}],\"type\":\"integer\"}",
+      { "12", "0", "-24" },
+      { "4", "6", "8" } },
+    { "{\"allOf\":[{\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"]},"
+      "{\"properties\":{\"a\":{\"minimum\":5},\"b\":{\"type\":\"null\"}},\"required\":[\"b\"]}]"
+      "}",
+      { "{\"a\":5,\"b\":null}" },
+      { "{\"a\":4,\"b\":null}", "{\"a\":5}" } },
+    { "{\"allOf\":[{\"enum\":[1,2,3]},{\"enum\":[2,3,4]}],\"anyOf\":[{\"minimum\":3},{"
+      "\"const\":4}]}",
+      { "3" },
+      { "1", "2", "4" } },
+    { "{\"allOf\":[{\"type\":[\"string\",\"integer\"]},{\"type\":[\"number\",\"null\"]}]}",
+      { "1" },
+      { "\"a\"", "null", "1.5" } },
+    { "{\"allOf\":[{\"properties\":{\"a\":{}},\"additionalProperties\":false},{\"properties\":{"
+      "\"b\":{}}}]}",
+      { "{}", "{\"a\":1}" },
+      { "{\"b\":1}" } },
+    { "{\"$ref\":\"#/$defs/x\",\"$defs\":{\"x\":{\"type\":\"null\"}}}", { "null" }, { "1" } },
+    { "{\"$ref\":\"#/$defs/a~1b%25\",\"minimum\":2,\"$defs\":{\"a/"
+      "b%\":{\"type\":\"integer\",\"maximum\":3}}}",
+      { "2", "3" },
+      { "1", "4" } },
+    { "{\"type\":\"object\",\"properties\":{\"v\":{\"type\":\"integer\"},\"next\":{\"anyOf\":[{"
+      "\"$ref\":\"#\"},"
+      "{\"type\":\"null\"}]}},\"required\":[\"v\",\"next\"],\"additionalProperties\":false}",
+      { "{\"v\":1,\"next\":null}", "{\"v\":1,\"next\":{\"v\":2,\"next\":null}}" },
+      { "{\"v\":1}", "{\"v\":1,\"next\":{}}" } },
+    { "{\"$defs\":{\"tree\":{\"type\":\"object\",\"properties\":{\"kids\":{\"type\":\"array\","
+      "\"items\":"
+      "{\"$ref\":\"#/$defs/tree\"}}},\"required\":[\"kids\"]}},\"$ref\":\"#/$defs/tree\"}",
+      { "{\"kids\":[]}", "{\"kids\":[{\"kids\":[]},{\"kids\":[{\"kids\":[]}]}]}" },
+      { "{\"kids\":[1]}" } },
+    { "{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"integer\"}]}", { "\"a\"", "1" }, { "null" } },
+    { "{\"anyOf\":[false,{\"const\":1}]}", { "1" }, { "2" } },
+    { "{\"$defs\":{\"a\":{\"allOf\":[{\"$ref\":\"#/$defs/"
+      "b\"},{\"required\":[\"x\"]}]},\"b\":{\"type\":\"object\","
+      "\"properties\":{\"x\":{\"anyOf\":[{\"$ref\":\"#/$defs/a\"},{\"type\":\"null\"}]}}}},"
+      "\"$ref\":\"#/$defs/a\"}",
+      { "{\"x\":null}", "{\"x\":{\"x\":null}}" },
+      { "{}", "{\"x\":{}}" } },
+};
+
 static void combinations(void **state)
 {
     (void)state;
-    static const struct schema_case cases[] = {
-        { "{\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"string\",\"maxLength\":1}]}",
-          { "1", "\"a\"" },
-          { "\"ab\"", "null" } },
-        { "{\"type\":\"object\",\"properties\":{\"k\":{\"type\":\"string\"}},\"required\":[\"k\"],"
-          "\"anyOf\":[{\"properties\":{\"k\":{\"const\":\"a\"},\"n\":{\"type\":\"integer\"}},"
-          "\"required\":[\"n\"]},"
-          "{\"properties\":{\"k\":{\"const\":\"b\"}}}]}",
-          { "{\"k\":\"a\",\"n\":1}", "{\"k\":\"b\"}" },
-          { "{\"k\":\"a\"}", "{\"k\":\"c\"}", "{\"k\":\"b\",\"n\":1}" } },
-        { "{\"allOf\":[{\"type\":\"integer\",\"minimum\":3},{\"maximum\":5},{\"multipleOf\":2}]}",
-          { "4" },
-          { "3", "5", "6" } },
-        { "{\"allOf\":[{\"multipleOf\":4},{\"multipleOf\":6}],\"type\":\"integer\"}",
-          { "12", "0", "-24" },
-          { "4", "6", "8" } },
-        { "{\"allOf\":[{\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"]},"
-          "{\"properties\":{\"a\":{\"minimum\":5},\"b\":{\"type\":\"null\"}},\"required\":[\"b\"]}]"
-          "}",
-          { "{\"a\":5,\"b\":null}" },
-          { "{\"a\":4,\"b\":null}", "{\"a\":5}" } },
-        { "{\"allOf\":[{\"enum\":[1,2,3]},{\"enum\":[2,3,4]}],\"anyOf\":[{\"minimum\":3},{"
-          "\"const\":4}]}",
-          { "3" },
-          { "1", "2", "4" } },
-        { "{\"allOf\":[{\"type\":[\"string\",\"integer\"]},{\"type\":[\"number\",\"null\"]}]}",
-          { "1" },
-          { "\"a\"", "null", "1.5" } },
-        { "{\"allOf\":[{\"properties\":{\"a\":{}},\"additionalProperties\":false},{\"properties\":{"
-          "\"b\":{}}}]}",
-          { "{}", "{\"a\":1}" },
-          { "{\"b\":1}" } },
-        { "{\"$ref\":\"#/$defs/x\",\"$defs\":{\"x\":{\"type\":\"null\"}}}", { "null" }, { "1" } },
-        { "{\"$ref\":\"#/$defs/a~1b%25\",\"minimum\":2,\"$defs\":{\"a/"
-          "b%\":{\"type\":\"integer\",\"maximum\":3}}}",
-          { "2", "3" },
-          { "1", "4" } },
-        { "{\"type\":\"object\",\"properties\":{\"v\":{\"type\":\"integer\"},\"next\":{\"anyOf\":[{"
-          "\"$ref\":\"#\"},"
-          "{\"type\":\"null\"}]}},\"required\":[\"v\",\"next\"],\"additionalProperties\":false}",
-          { "{\"v\":1,\"next\":null}", "{\"v\":1,\"next\":{\"v\":2,\"next\":null}}" },
-          { "{\"v\":1}", "{\"v\":1,\"next\":{}}" } },
-        { "{\"$defs\":{\"tree\":{\"type\":\"object\",\"properties\":{\"kids\":{\"type\":\"array\","
-          "\"items\":"
-          "{\"$ref\":\"#/$defs/tree\"}}},\"required\":[\"kids\"]}},\"$ref\":\"#/$defs/tree\"}",
-          { "{\"kids\":[]}", "{\"kids\":[{\"kids\":[]},{\"kids\":[{\"kids\":[]}]}]}" },
-          { "{\"kids\":[1]}" } },
-        { "{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"integer\"}]}",
-          { "\"a\"", "1" },
-          { "null" } },
-        { "{\"anyOf\":[false,{\"const\":1}]}", { "1" }, { "2" } },
-        { "{\"$defs\":{\"a\":{\"allOf\":[{\"$ref\":\"#/$defs/"
-          "b\"},{\"required\":[\"x\"]}]},\"b\":{\"type\":\"object\","
-          "\"properties\":{\"x\":{\"anyOf\":[{\"$ref\":\"#/$defs/a\"},{\"type\":\"null\"}]}}}},"
-          "\"$ref\":\"#/$defs/a\"}",
-          { "{\"x\":null}", "{\"x\":{\"x\":null}}" },
-          { "{}", "{\"x\":{}}" } },
-    };
-    check_cases(cases, COUNT_OF(cases));
+    check_cases(combination_cases, COUNT_OF(combination_cases));
 }
 
 static void impossible_and_unsupported_schemas_are_refused(void **state)
@@ -506,7 +505,7 @@ static void sizes_are_bounded(void **state)
     static char choices[64000];
     length = (size_t)sprintf(choices, "{\"enum\":[\"x\"");
     for (int i = 0; i < 3000; i++) length += (size_t)sprintf(choices + length, ",\"common-%d\"", i);
-    length += (size_t)sprintf(choices + length, "]}");
+    strcpy(choices + length, "]}");
     const struct schema_case cases[] = {
         { choices, { "\"common-0\"", "\"common-2999\"" }, { "\"common-3000\"", "\"common-\"" } },
         { "{\"type\":\"string\",\"maxLength\":100000}", { "\"abc\"" }, { "\"" } },
