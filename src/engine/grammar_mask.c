@@ -273,7 +273,8 @@ static uint32_t piece_of(struct grammar_masks *masks, const struct cut_place *cu
                         piece[kept - 1].stack == cut[i].place.stack;
         if (!repeated) piece[kept++] = cut[i].place;
     }
-    return states_intern(masks->states, piece, kept);
+    uint32_t nearest = states_find_nearest(masks->states, piece, kept);
+    return states_intern(masks->states, piece, kept, nearest);
 }
 
 /* One attempt with cuts after `loops` rules; *redo when larger pieces are needed. */

@@ -104,10 +104,10 @@ void grammar_matcher_free(struct grammar_matcher *matcher)
     arena_free(&arena);
 }
 
-/* Makes room in the tables; the current state stays. */
-static void compact(struct grammar_matcher *m)
+/* Makes room in the tables; the current state and *other stay. */
+static void compact(struct grammar_matcher *m, uint32_t *other)
 {
-    m->state = states_compact(&m->states, m->state);
+    states_compact(&m->states, &m->state, other);
     m->start = STATE_FULL; /* found again when it is asked for */
     masks_forget(&m->masks);
 }
@@ -117,8 +117,9 @@ void matcher_reset(struct grammar_matcher *matcher)
     if (matcher->start == STATE_FULL) {
         matcher->start = states_start(&matcher->states);
         if (matcher->start == STATE_FULL) {
+            uint32_t none = STATE_DEAD;
             matcher->state = STATE_DEAD; /* empty tables, as when it was made */
-            compact(matcher);
+            compact(matcher, &none);
             matcher->start = states_start(&matcher->states);
         }
     }
@@ -145,14 +146,16 @@ bool matcher_is_finished(const struct grammar_matcher *matcher)
  * m->state has another number. */
 static uint32_t advance(struct grammar_matcher *m, const uint8_t *bytes, size_t length)
 {
-    for (int attempt = 0; attempt < 2; attempt++) {
-        uint32_t state = m->state;
-        for (size_t i = 0; i < length && state != STATE_DEAD && state != STATE_FULL; i++)
-            state = states_step(&m->states, state, bytes[i]);
-        if (state != STATE_FULL) return state;
-        compact(m);
+    uint32_t state = m->state;
+    for (size_t i = 0; i < length && state != STATE_DEAD; i++) {
+        uint32_t next = states_step(&m->states, state, bytes[i]);
+        if (next == STATE_FULL) {
+            compact(m, &state);
+            next = states_step(&m->states, state, bytes[i]);
+        }
+        state = next == STATE_FULL ? STATE_DEAD : next;
     }
-    return STATE_DEAD;
+    return state;
 }
 
 /* The state after a token that has bytes. */
@@ -344,7 +347,8 @@ const uint64_t *matcher_mask(struct grammar_matcher *matcher)
     if (m->mask_valid) return m->mask;
     memset(m->mask, 0, m->vocabulary->mask_words * sizeof *m->mask);
     if (!m->ended && !masks_add_allowed(&m->masks, m->mask, m->state)) {
-        compact(m);
+        uint32_t none = STATE_DEAD;
+        compact(m, &none);
         masks_add_allowed(&m->masks, m->mask, m->state);
     }
     for (size_t i = 0; i < m->vocabulary->end_count; i++) {

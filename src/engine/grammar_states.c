@@ -15,6 +15,12 @@ enum {
     VISIT_SLOTS = 4 * VISIT_LIMIT,
 };
 
+/* A state while the tables are emptied. */
+struct kept_state {
+    uint32_t count, nearest;
+    struct grammar_place places[PLACE_LIMIT];
+};
+
 /* Used within one call. */
 struct state_scratch {
     struct grammar_place found[PLACE_LIMIT];
@@ -27,6 +33,7 @@ struct state_scratch {
     uint32_t visit_stamp[VISIT_SLOTS];
     uint32_t stamp, visit_count;
     uint32_t renamed[STACK_CAPACITY]; /* in compaction */
+    struct kept_state kept[2];
 };
 
 /* ------------------------------------------------------------------- memory */
@@ -136,40 +143,50 @@ static int by_place(const void *a, const void *b)
     return (x->stack > y->stack) - (x->stack < y->stack);
 }
 
+uint32_t states_find_nearest(const struct grammar_states *s, const struct grammar_place *places,
+                             uint32_t count)
+{
+    uint32_t nearest = 0;
+    for (uint32_t i = 1; i < count; i++)
+        if (place_cost(s, places[i]) < place_cost(s, places[nearest])) nearest = i;
+    return nearest;
+}
+
 static uint32_t state_new(struct grammar_states *s, const struct grammar_place *places,
-                          uint32_t count)
+                          uint32_t count, uint32_t nearest)
 {
     if (s->state_count == s->state_capacity || PLACE_CAPACITY - s->place_count < count)
         return STATE_FULL;
-    struct grammar_state state = { .first_place = s->place_count,
-                                   .place_count = count,
-                                   .cost = GRAMMAR_COST_NEVER };
+    struct grammar_state state = {
+        .first_place = s->place_count,
+        .place_count = count,
+        .nearest = nearest,
+        .cost = place_cost(s, places[nearest]),
+    };
     memcpy(s->places + s->place_count, places, count * sizeof *places);
     s->place_count += count;
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t cost = place_cost(s, places[i]);
-        if (cost < state.cost) state.cost = cost;
+    for (uint32_t i = 0; i < count; i++)
         if (s->grammar->nodes[places[i].node].kind == NODE_END) state.complete = true;
-    }
     uint32_t *row = s->steps + (size_t)s->state_count * s->grammar->class_count;
     for (uint32_t i = 0; i < s->grammar->class_count; i++) row[i] = STEP_UNKNOWN;
     s->states[s->state_count] = state;
     return s->state_count++;
 }
 
-uint32_t states_intern(struct grammar_states *s, const struct grammar_place *places, uint32_t count)
+uint32_t states_intern(struct grammar_states *s, const struct grammar_place *places, uint32_t count,
+                       uint32_t nearest)
 {
     if (count == 0) return STATE_DEAD;
-    uint64_t hash = count;
+    uint64_t hash = mix(count, nearest);
     for (uint32_t i = 0; i < count; i++) hash = mix(mix(hash, places[i].node), places[i].stack);
     size_t slot = hash % STATE_SLOTS;
     for (; s->state_index[slot]; slot = (slot + 1) % STATE_SLOTS) {
         uint32_t found = s->state_index[slot];
-        if (s->states[found].place_count == count &&
+        if (s->states[found].place_count == count && s->states[found].nearest == nearest &&
             memcmp(state_places(s, found), places, count * sizeof *places) == 0)
             return found;
     }
-    uint32_t made = state_new(s, places, count);
+    uint32_t made = state_new(s, places, count, nearest);
     if (made != STATE_FULL) s->state_index[slot] = made;
     return made;
 }
@@ -247,12 +264,23 @@ static void search_from(struct grammar_states *s, struct grammar_place start)
     }
 }
 
+/* Where `place` is in places[count], which are sorted and hold it. */
+static uint32_t index_of(const struct grammar_place *places, uint32_t count,
+                         struct grammar_place place)
+{
+    const struct grammar_place *found = bsearch(&place, places, count, sizeof place, by_place);
+    return found ? (uint32_t)(found - places) : 0;
+}
+
 static uint32_t finish_search(struct grammar_states *s)
 {
     struct state_scratch *x = s->scratch;
     if (x->full) return STATE_FULL;
+    if (x->found_count == 0) return STATE_DEAD;
+    struct grammar_place nearest = x->found[0]; /* the end of the shortest way of the best start */
     qsort(x->found, x->found_count, sizeof x->found[0], by_place);
-    return states_intern(s, x->found, x->found_count);
+    uint32_t at = index_of(x->found, x->found_count, nearest);
+    return states_intern(s, x->found, x->found_count, at);
 }
 
 uint32_t states_start(struct grammar_states *s)
@@ -274,11 +302,15 @@ static uint32_t find_step(struct grammar_states *s, uint32_t state, uint32_t cla
     struct state_scratch *x = s->scratch;
     const struct grammar_place *places = state_places(s, state);
     uint32_t count = 0, best = 0;
+    bool on_way = false; /* the byte is one of the shortest way: its next place stays nearest */
     for (uint32_t i = 0; i < s->states[state].place_count; i++) {
         const struct grammar_node *n = &s->grammar->nodes[places[i].node];
         if (n->kind != NODE_BYTES || !grammar_set_has(s->grammar, n->a, class)) continue;
         x->starts[count] = (struct grammar_place){ n->b, places[i].stack };
-        if (place_cost(s, x->starts[count]) < place_cost(s, x->starts[best])) best = count;
+        bool nearest = i == s->states[state].nearest;
+        bool nearer = place_cost(s, x->starts[count]) < place_cost(s, x->starts[best]);
+        if (nearest || (nearer && !on_way)) best = count;
+        on_way = on_way || nearest;
         count++;
     }
     begin_search(x);
@@ -294,23 +326,17 @@ uint32_t states_find_step(struct grammar_states *s, uint32_t state, uint32_t byt
     return next;
 }
 
-struct grammar_place state_nearest_end(const struct grammar_states *s, uint32_t state)
-{
-    const struct grammar_place *places = state_places(s, state);
-    uint32_t i = 0;
-    while (place_cost(s, places[i]) != s->states[state].cost) i++;
-    return places[i];
-}
-
 /* --------------------------------------------------------------- compaction */
 
-/* renamed[stack] = its new number, for the stacks of the kept places and those below them. */
-static void keep_stacks(struct grammar_states *s, const struct grammar_place *places,
-                        uint32_t count)
+static void mark_stacks(uint32_t *renamed, const struct kept_state *kept)
 {
-    uint32_t *renamed = s->scratch->renamed, old_count = s->stack_count, kept = 1;
-    memset(renamed, 0, old_count * sizeof *renamed);
-    for (uint32_t i = 0; i < count; i++) renamed[places[i].stack] = 1;
+    for (uint32_t i = 0; i < kept->count; i++) renamed[kept->places[i].stack] = 1;
+}
+
+/* renamed[stack] = its new number, for the marked stacks and those below them. */
+static void keep_stacks(struct grammar_states *s, uint32_t old_count)
+{
+    uint32_t *renamed = s->scratch->renamed, kept = 1;
     for (uint32_t i = old_count; i-- > 1;)
         if (renamed[i]) renamed[s->stacks[i].parent] = 1;
     /* Parents come first, so every one is renamed when it is asked for; and a stack moves only
@@ -332,15 +358,32 @@ static void keep_stacks(struct grammar_states *s, const struct grammar_place *pl
     }
 }
 
-uint32_t states_compact(struct grammar_states *s, uint32_t keep)
+static void take_out(struct kept_state *kept, const struct grammar_states *s, uint32_t state)
 {
-    struct state_scratch *x = s->scratch;
-    uint32_t count = s->states[keep].place_count, stack_count = s->stack_count;
-    memcpy(x->found, state_places(s, keep), count * sizeof x->found[0]);
+    kept->count = s->states[state].place_count;
+    kept->nearest = s->states[state].nearest;
+    memcpy(kept->places, state_places(s, state), kept->count * sizeof kept->places[0]);
+}
+
+static uint32_t put_back(struct grammar_states *s, struct kept_state *kept)
+{
+    const uint32_t *renamed = s->scratch->renamed; /* it keeps their order */
+    for (uint32_t i = 0; i < kept->count; i++)
+        kept->places[i].stack = renamed[kept->places[i].stack];
+    return states_intern(s, kept->places, kept->count, kept->nearest);
+}
+
+void states_compact(struct grammar_states *s, uint32_t *a, uint32_t *b)
+{
+    struct kept_state *kept = s->scratch->kept;
+    uint32_t stack_count = s->stack_count, *renamed = s->scratch->renamed;
+    take_out(&kept[0], s, *a);
+    take_out(&kept[1], s, *b);
+    memset(renamed, 0, stack_count * sizeof *renamed);
+    mark_stacks(renamed, &kept[0]);
+    mark_stacks(renamed, &kept[1]);
     forget_all(s);
-    s->stack_count = stack_count;
-    keep_stacks(s, x->found, count);
-    for (uint32_t i = 0; i < count; i++) x->found[i].stack = x->renamed[x->found[i].stack];
-    qsort(x->found, count, sizeof x->found[0], by_place);
-    return states_intern(s, x->found, count);
+    keep_stacks(s, stack_count);
+    *a = put_back(s, &kept[0]);
+    *b = put_back(s, &kept[1]);
 }

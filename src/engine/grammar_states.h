@@ -14,7 +14,7 @@
  * becomes a deterministic automaton as it is used.
  *
  * All memory is taken when the table is made.  When it is full, a call returns STATE_FULL
- * and the owner calls states_compact, which keeps one state and forgets the others.
+ * and the owner calls states_compact, which keeps two states and forgets the others.
  *
  * Bounds: a state has at most PLACE_LIMIT places, a stack GRAMMAR_DEPTH_LIMIT calls.  Beyond
  * them places are dropped, never the one with the shortest way to the end: fewer texts are
@@ -46,7 +46,8 @@ struct grammar_place {
 
 struct grammar_state {
     uint32_t first_place, place_count; /* sorted by node, then stack */
-    uint32_t cost;                     /* fewest bytes to the end */
+    uint32_t nearest;                  /* the place whose shortest way is *the* shortest way */
+    uint32_t cost;                     /* fewest bytes to the end: from that place */
     uint32_t mask;                     /* for grammar_mask.c: 0 at first */
     bool complete;                     /* the text may end here */
 };
@@ -86,12 +87,13 @@ uint32_t states_return(struct grammar_states *states, uint32_t stack);
 /* The stack `parent` with one more return; STATE_FULL when there is no room. */
 uint32_t states_push(struct grammar_states *states, uint32_t node, uint32_t parent);
 
-/* The state of exactly these places (at least one, sorted, each once). */
+/* The state of exactly these places (sorted, each once; none: STATE_DEAD) with places[nearest]
+ * the nearest to the end. */
 uint32_t states_intern(struct grammar_states *states, const struct grammar_place *places,
-                       uint32_t count);
+                       uint32_t count, uint32_t nearest);
 
-/* Forgets everything but `keep`; its new number. */
-uint32_t states_compact(struct grammar_states *states, uint32_t keep);
+/* Forgets everything but the states *a and *b, which get their new numbers. */
+void states_compact(struct grammar_states *states, uint32_t *a, uint32_t *b);
 
 #define STEP_UNKNOWN UINT32_MAX
 
@@ -109,7 +111,16 @@ static inline const struct grammar_place *state_places(const struct grammar_stat
     return states->places + states->states[state].first_place;
 }
 
-/* The place of a state from which the fewest bytes lead to the end. */
-struct grammar_place state_nearest_end(const struct grammar_states *states, uint32_t state);
+/* The place from which the shortest way to the end begins.  Along that way the nearest place of
+ * the next state is the next place of the way: it never leaves a text that was found once. */
+static inline struct grammar_place state_nearest_end(const struct grammar_states *states,
+                                                     uint32_t state)
+{
+    return state_places(states, state)[states->states[state].nearest];
+}
+
+/* The first of the places from which the fewest bytes lead to the end. */
+uint32_t states_find_nearest(const struct grammar_states *states,
+                             const struct grammar_place *places, uint32_t count);
 
 #endif

@@ -318,7 +318,7 @@ static void the_shortest_way_is_the_shortest(void **state)
     } cases[] = {
         { "root ::= \"a\"* \"b\"", "aa", "b" },
         { json_grammar, "", "{}" },
-        { json_grammar, "{\"a\":[[1,", "1]]}" },
+        { json_grammar, "{\"a\":[[1,", "0]]}" },
         { json_grammar, "{\"a", "\":0}" },
         { json_grammar, "{\"a\":\"\\u0", "aaa\"}" },
         { "root ::= \"long text\" | \"short\" \"er\"?", "", "short" },
