@@ -198,12 +198,12 @@ mf_status binder_find_matrix(struct matrix_source *out, const struct binder *bin
     struct tensor *biases = find_beside(binder, need->name, ".biases");
     struct tensor *tile_scales = find_beside(binder, need->name, ".weight_scale_inv");
     bool tiled = !scales && tile_scales && values->format == FORMAT_F8_E4M3;
-    out->values = values;
-    out->scales = tiled ? tile_scales : scales;
-    out->biases = biases;
-    values->used = true;
-    if (out->scales) ((struct tensor *)out->scales)->used = true;
-    if (biases) biases->used = true;
+    struct tensor *parts[] = { values, tiled ? tile_scales : scales, biases };
+    for (size_t i = 0; i < COUNT_OF(parts); i++)
+        if (parts[i]) parts[i]->used = true;
+    out->values = parts[0];
+    out->scales = parts[1];
+    out->biases = parts[2];
 
     mf_status status;
     if (scales)

@@ -269,6 +269,24 @@ static void prompts_agree_in_any_chunks(void **state)
     free(expected);
 }
 
+/* A prompt that crosses chunks and pages, at once and token by token. */
+static void a_long_prompt_agrees_with_decode(void **state)
+{
+    (void)state;
+    enum { LENGTH = 600 };
+    mf_error why = { 0 };
+    uint32_t vocab_size = mf_model_vocab_size(golden.model);
+    int32_t ids[LENGTH];
+    for (uint32_t i = 0; i < LENGTH; i++) ids[i] = (int32_t)((i * i * 31 + i * 7) % vocab_size);
+    mf_session *at_once = open_session(512), *one_by_one = open_session(512);
+    must(mf_session_feed(at_once, ids, LENGTH, &why), &why);
+    for (size_t i = 0; i < LENGTH; i++) must(mf_session_feed(one_by_one, ids + i, 1, &why), &why);
+    check_logits(mf_session_logits(one_by_one), mf_session_logits(at_once), vocab_size,
+                 "600 tokens one by one");
+    mf_session_close(at_once);
+    mf_session_close(one_by_one);
+}
+
 /* ------------------------------------------------------------------- set-up */
 
 static bool find_case(const char *name)
@@ -332,6 +350,7 @@ int main(int count, char **arguments)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(detail_prompt_agrees),
         cmocka_unit_test(prompts_agree_in_any_chunks),
+        cmocka_unit_test(a_long_prompt_agrees_with_decode),
     };
     return cmocka_run_group_tests_name(arguments[1], tests, set_up, tear_down);
 }
