@@ -17,6 +17,118 @@ enum reasoning_view reasoning_view_named(const char *name, const struct terminal
     return REASONING_SHOW;
 }
 
+/* ----------------------------------------------------------------- showing */
+
+static void show_text(struct answer *answer, const char *text, size_t length)
+{
+    if (length == 0) return;
+    output_write(text, length);
+    answer->line_open = text[length - 1] != '\n';
+}
+
+static void set_style(const struct answer *answer, enum style style)
+{
+    const char *escape = terminal_style(answer->options.terminal->colour_out, style);
+
+    output_write(escape, strlen(escape));
+}
+
+static void end_line(struct answer *answer)
+{
+    if (answer->line_open) show_text(answer, "\n", 1);
+}
+
+static void begin_reasoning(struct answer *answer)
+{
+    answer->reasoning_started = clock_seconds();
+    if (answer->options.view == REASONING_HIDE) return;
+    set_style(answer, STYLE_DIM);
+    if (answer->options.view == REASONING_FOLD && answer->options.terminal->out) {
+        show_text(answer, "thinking …", strlen("thinking …"));
+    }
+}
+
+static void end_reasoning(struct answer *answer)
+{
+    char line[64];
+    int length;
+
+    if (answer->options.view == REASONING_HIDE) return;
+    if (answer->options.view == REASONING_FOLD) {
+        length = snprintf(line, sizeof line, "%sthought for %.1f s",
+                          answer->options.terminal->out ? "\r\033[K" : "",
+                          clock_seconds() - answer->reasoning_started);
+        show_text(answer, line, (size_t)length);
+    }
+    end_line(answer);
+    set_style(answer, STYLE_PLAIN);
+    show_text(answer, "\n", 1); /* an empty line sets the answer apart */
+}
+
+/* Parts follow each other in any order; each begins on a line of its own. */
+static void enter_part(struct answer *answer, enum answer_part part)
+{
+    if (answer->part == part && part != PART_CALL) return;
+    if (answer->part == PART_REASONING) end_reasoning(answer);
+    if (part == PART_CALL || answer->part == PART_CALL) end_line(answer);
+    answer->part = part;
+    if (part == PART_REASONING) begin_reasoning(answer);
+}
+
+static void show_call(struct answer *answer, const struct output_event *event)
+{
+    switch (event->kind) {
+    case OUTPUT_CALL_BEGIN:
+        enter_part(answer, PART_CALL);
+        set_style(answer, STYLE_WARM);
+        show_text(answer, "→ ", strlen("→ "));
+        show_text(answer, event->text, event->length);
+        show_text(answer, " ", 1);
+        break;
+    case OUTPUT_CALL_ARGUMENTS:
+        show_text(answer, event->text, event->length);
+        break;
+    default:
+        set_style(answer, STYLE_PLAIN);
+        end_line(answer);
+        break;
+    }
+}
+
+/* The sink of the parser. */
+static mf_status show_event(void *user, const struct output_event *event, mf_error *why)
+{
+    struct answer *answer = user;
+
+    if (event->kind == OUTPUT_REASONING) {
+        enter_part(answer, PART_REASONING);
+        if (answer->options.view == REASONING_SHOW) show_text(answer, event->text, event->length);
+    } else if (event->kind == OUTPUT_CONTENT) {
+        enter_part(answer, PART_CONTENT);
+        show_text(answer, event->text, event->length);
+    } else {
+        show_call(answer, event);
+    }
+    return output_message_sink(&answer->message, event, why);
+}
+
+/* ----------------------------------------------------------------- feeding */
+
+static mf_status open_parser(struct answer *answer, mf_error *why)
+{
+    const struct answer_options *options = &answer->options;
+    struct output_options settings = {
+        .family = output_family_detect(chat_template_source(options->chat)),
+        .tools = options->tools,
+        .prompt_opens_reasoning =
+            output_prompt_opens_reasoning(options->prompt, options->prompt_length),
+        .sink = show_event,
+        .user = answer,
+    };
+
+    return output_parser_new(&answer->parser, &settings, why);
+}
+
 mf_status answer_begin(struct answer *out, const struct answer_options *options, mf_error *why)
 {
     *out = (struct answer){
@@ -24,17 +136,18 @@ mf_status answer_begin(struct answer *out, const struct answer_options *options,
         .buffer_capacity = token_stream_capacity(options->tokenizer),
     };
     out->buffer = malloc(out->buffer_capacity);
-    out->content = open_memstream(&out->content_text, &out->content_length);
-    if (!out->buffer || !out->content) return fail_memory(why, out->buffer_capacity);
-    return MF_OK;
+    if (!out->buffer) return fail_memory(why, out->buffer_capacity);
+    return options->chat ? open_parser(out, why) : MF_OK;
 }
 
-static void show_content(struct answer *answer, const char *text, size_t length)
+/* Whole characters; raw text is content as it is. */
+static bool take_text(struct answer *answer, const char *text, size_t length)
 {
-    if (length == 0) return;
-    fwrite(text, 1, length, answer->content);
-    output_write(text, length);
-    answer->line_open = text[length - 1] != '\n';
+    struct output_event event = { .kind = OUTPUT_CONTENT, .text = text, .length = length };
+
+    if (length == 0) return true;
+    if (!answer->parser) return show_event(answer, &event, NULL) == MF_OK;
+    return output_parser_feed(answer->parser, text, length, NULL) == MF_OK;
 }
 
 bool answer_push(struct answer *answer, int32_t token)
@@ -42,35 +155,58 @@ bool answer_push(struct answer *answer, int32_t token)
     size_t length = token_stream_push(&answer->stream, answer->options.tokenizer, token,
                                       answer->buffer, answer->buffer_capacity);
 
-    show_content(answer, answer->buffer, length);
-    return !output_is_lost();
+    return take_text(answer, answer->buffer, length) && !output_is_lost();
 }
 
 void answer_end(struct answer *answer)
 {
     size_t length = token_stream_flush(&answer->stream, answer->buffer, answer->buffer_capacity);
 
-    show_content(answer, answer->buffer, length);
-    if (answer->line_open) putchar('\n');
-    answer->line_open = false;
+    take_text(answer, answer->buffer, length);
+    if (answer->parser) output_parser_finish(answer->parser, NULL);
+    enter_part(answer, PART_NONE); /* leaves the reasoning, if the answer ended in it */
+    end_line(answer);
 }
 
 void answer_free(struct answer *answer)
 {
-    if (answer->content) fclose(answer->content);
-    free(answer->content_text);
+    output_parser_free(answer->parser);
+    output_message_clear(&answer->message);
     free(answer->buffer);
     *answer = (struct answer){ 0 };
 }
 
+/* ------------------------------------------------------------- remembering */
+
+/* As the OpenAI interface has them, which is what templates expect. */
+static json_t *calls_json_new(const struct output_message *message)
+{
+    json_t *calls = json_array();
+
+    for (size_t i = 0; i < message->call_count; i++) {
+        const struct output_call *call = &message->calls[i];
+        if (!call->complete) continue;
+        json_t *arguments = json_loadb(call->arguments, call->arguments_length, 0, NULL);
+        if (!arguments) arguments = json_stringn(call->arguments, call->arguments_length);
+        json_array_append_new(calls, json_pack("{s:s*,s:s,s:{s:s,s:o}}", "id", call->id, "type",
+                                               "function", "function", "name", call->name,
+                                               "arguments", arguments));
+    }
+    return calls;
+}
+
 mf_status answer_message_append(const struct answer *answer, json_t *messages, mf_error *why)
 {
-    json_t *message;
+    const struct output_message *said = &answer->message;
+    json_t *message = json_pack("{s:s,s:s%}", "role", "assistant", "content",
+                                said->content ? said->content : "", said->content_length);
 
-    fflush(answer->content);
-    message = json_pack("{s:s,s:s%}", "role", "assistant", "content", answer->content_text,
-                        answer->content_length);
     if (!message) return fail(why, MF_ERR_FORMAT, "the answer is not UTF-8");
+    if (said->reasoning) {
+        json_object_set_new(message, "reasoning_content",
+                            json_stringn(said->reasoning, said->reasoning_length));
+    }
+    if (said->call_count > 0) json_object_set_new(message, "tool_calls", calls_json_new(said));
     json_array_append_new(messages, message);
     return MF_OK;
 }

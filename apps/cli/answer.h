@@ -2,20 +2,20 @@
  *
  *     tokens ── whole characters ── output parser ──┬ reasoning   dim, folded or hidden
  *                                                   ├ content     as it is
- *                                                   └ tool calls  shown as such
+ *                                                   └ tool calls  "→ name {arguments}"
  *
  * Without a chat template (raw text) everything is content. */
 #ifndef CLI_ANSWER_H
 #define CLI_ANSWER_H
 
-#include "base/json.h"
 #include "model/chat_template.h"
+#include "model/output_parser.h"
 #include "model/tokenizer.h"
 #include "terminal.h"
 
 enum reasoning_view {
     REASONING_SHOW,
-    REASONING_FOLD, /* one line that says how much there was */
+    REASONING_FOLD, /* one line that says how long it took */
     REASONING_HIDE
 };
 
@@ -29,20 +29,24 @@ struct answer_options {
     const struct terminal *terminal;
     const struct tokenizer *tokenizer;
     const struct chat_template *chat; /* NULL: raw text */
+    const json_t *tools;              /* of the conversation, or NULL */
     const char *prompt;               /* it may have opened the reasoning already */
     size_t prompt_length;
     enum reasoning_view view;
 };
+
+enum answer_part { PART_NONE, PART_REASONING, PART_CONTENT, PART_CALL };
 
 struct answer {
     struct answer_options options;
     struct token_stream stream;
     char *buffer; /* of one token's characters */
     size_t buffer_capacity;
-    FILE *content; /* memory streams of what was said */
-    char *content_text;
-    size_t content_length;
-    bool line_open; /* the last character shown is not a newline */
+    struct output_parser *parser; /* NULL: raw text */
+    struct output_message message;
+    enum answer_part part;    /* that is being shown */
+    double reasoning_started; /* seconds of the clock */
+    bool line_open;           /* the last character shown is not a newline */
 };
 
 /* After a failure answer_free is legal, as it is on a zeroed struct. */

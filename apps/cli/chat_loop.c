@@ -145,6 +145,21 @@ static bool command_load(struct runner *runner, const char *argument)
     return true;
 }
 
+static void answer_last(struct runner *runner, size_t before);
+
+/* What a tool that the model called gave back: the model goes on with it. */
+static bool command_tool(struct runner *runner, const char *argument)
+{
+    size_t before = json_array_size(runner->conversation.messages);
+
+    if (!conversation_add(&runner->conversation, "tool", argument, strlen(argument))) {
+        say(runner, "that is not UTF-8");
+    } else {
+        answer_last(runner, before);
+    }
+    return true;
+}
+
 static bool command_stats(struct runner *runner, const char *argument)
 {
     (void)argument;
@@ -180,6 +195,7 @@ static const struct chat_command chat_commands[] = {
     { "/fold", NULL, "fold reasoning into a line, or show it again", command_fold },
     { "/save", "FILE", "write the conversation to a file", command_save },
     { "/load", "FILE", "go on with a saved conversation", command_load },
+    { "/tool", "TEXT", "what the tool that the model called gave back", command_tool },
     { "/stats", NULL, "speed, times and experts so far", command_stats },
     { "/reset", NULL, "forget the conversation, keep the system message", command_reset },
     { "/quit", NULL, "leave", command_quit },
@@ -238,18 +254,14 @@ static mf_status take_turn(struct runner *runner, enum generation_end *end, mf_e
     return answer_message_append(&runner->answer, runner->conversation.messages, why);
 }
 
-static void answer_message(struct runner *runner, const char *text)
+/* Answers the last message; there were `before` ones without it. */
+static void answer_last(struct runner *runner, size_t before)
 {
     enum generation_end end = END_OF_TEXT;
     json_t *messages = runner->conversation.messages;
-    size_t before = json_array_size(messages);
     mf_error why = { .text = "" };
     mf_stats stats;
 
-    if (!conversation_add(&runner->conversation, "user", text, strlen(text))) {
-        say(runner, "that is not UTF-8");
-        return;
-    }
     mf_session_reset_stats(runner->opened.session);
     if (take_turn(runner, &end, &why) != MF_OK) {
         /* As if it had not been said: the same can be tried again. */
@@ -262,6 +274,17 @@ static void answer_message(struct runner *runner, const char *text)
     if (end == END_OF_CONTEXT) say(runner, "(the context is full; /reset, or more with -c)");
     mf_session_stats(runner->opened.session, &stats);
     if (!runner->settings->quiet) statistics_print_line(&stats, &runner->terminal);
+}
+
+static void answer_message(struct runner *runner, const char *text)
+{
+    size_t before = json_array_size(runner->conversation.messages);
+
+    if (conversation_add(&runner->conversation, "user", text, strlen(text))) {
+        answer_last(runner, before);
+    } else {
+        say(runner, "that is not UTF-8");
+    }
 }
 
 /* ------------------------------------------------------------------- lines */

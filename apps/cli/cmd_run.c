@@ -17,6 +17,8 @@ static const struct option options[] = {
       .high = 1 << 24 },
     { 0, "system", OPTION_TEXT, offsetof(struct run_settings, system), "TEXT",
       .help = "a system message before the first one" },
+    { 0, "tools", OPTION_TEXT, offsetof(struct run_settings, tools), "FILE",
+      .help = "JSON array of tools that the model may call; calls are shown, not carried out" },
     { 0, "raw", OPTION_FLAG, offsetof(struct run_settings, raw), NULL,
       .help = "continue the text as it is, without the model's chat template" },
     { 0, "think", OPTION_FLAG, offsetof(struct run_settings, think), NULL,

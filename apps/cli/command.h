@@ -44,7 +44,8 @@ struct command {
     X(perplexity)                                                                                  \
     X(tokenize)                                                                                    \
     X(detokenize)                                                                                  \
-    X(template)
+    X(template)                                                                                    \
+    X(parse)
 
 #define COMMAND_DECLARE(name) extern const struct command command_##name;
 COMMAND_LIST(COMMAND_DECLARE)

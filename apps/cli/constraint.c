@@ -2,22 +2,37 @@
 
 #include "api/handles.h"
 #include "base/status.h"
+#include "engine/json_schema.h"
 
 #include <stdlib.h>
 
 const struct option constraint_options[CONSTRAINT_OPTION_COUNT] = {
     { 0, "grammar", OPTION_TEXT, offsetof(struct constraint_settings, grammar_file), "FILE",
       .help = "the answer is a text of this grammar (GBNF)" },
+    { 0, "json-schema", OPTION_TEXT, offsetof(struct constraint_settings, schema_file), "FILE",
+      .help = "the answer is JSON that this schema accepts" },
 };
 
-static mf_status open_grammar(struct constraint *out, const char *path, mf_error *why)
+static void pass_note(void *user, const char *sentence)
 {
+    (void)user;
+    note("%s", sentence);
+}
+
+static mf_status open_grammar(struct constraint *out, const struct constraint_settings *settings,
+                              mf_error *why)
+{
+    static const struct json_schema_options schema_options = { .note = pass_note };
+    const char *path = settings->grammar_file ? settings->grammar_file : settings->schema_file;
     char *text = NULL;
     size_t length = 0;
     mf_status status = input_read_new(&text, &length, path, why);
 
-    if (status == MF_OK) {
+    if (status == MF_OK && settings->grammar_file) {
         status = grammar_parse_new(&out->grammar, &allocator_heap, text, length, why);
+    } else if (status == MF_OK) {
+        status = json_schema_parse_new(&out->grammar, &allocator_heap, text, length,
+                                       &schema_options, why);
     }
     free(text);
     return status;
@@ -53,8 +68,11 @@ mf_status constraint_open(struct constraint *out, const struct constraint_settin
     mf_status status;
 
     *out = (struct constraint){ 0 };
-    if (!settings->grammar_file) return MF_OK;
-    status = open_grammar(out, settings->grammar_file, why);
+    if (!settings->grammar_file && !settings->schema_file) return MF_OK;
+    if (settings->grammar_file && settings->schema_file) {
+        return fail(why, MF_ERR_ARGUMENT, "--grammar and --json-schema exclude each other");
+    }
+    status = open_grammar(out, settings, why);
     if (status == MF_OK) status = open_vocabulary(out, opened, why);
     if (status == MF_OK) {
         status =

@@ -7,9 +7,10 @@
 
 struct constraint_settings {
     const char *grammar_file;
+    const char *schema_file;
 };
 
-enum { CONSTRAINT_OPTION_COUNT = 1 };
+enum { CONSTRAINT_OPTION_COUNT = 2 };
 extern const struct option constraint_options[CONSTRAINT_OPTION_COUNT];
 
 struct constraint {

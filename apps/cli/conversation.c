@@ -1,6 +1,7 @@
 #include "conversation.h"
 
 #include "generation.h"
+#include "json_lines.h"
 #include "model_parts.h"
 
 #include "api/handles.h"
@@ -27,6 +28,7 @@ void conversation_close(struct conversation *conversation)
     json_decref(conversation->bos);
     json_decref(conversation->eos);
     json_decref(conversation->messages);
+    json_decref(conversation->tools);
     token_list_free(&conversation->held);
     *conversation = (struct conversation){ 0 };
 }
@@ -44,6 +46,18 @@ bool conversation_add(struct conversation *conversation, const char *role, const
     json_t *message = message_new(role, text, length);
 
     return message && json_array_append_new(conversation->messages, message) == 0;
+}
+
+mf_status conversation_read_tools(struct conversation *conversation, const char *path,
+                                  mf_error *why)
+{
+    mf_status status = tools_read_new(&conversation->tools, path, why);
+
+    if (status == MF_OK && !conversation->chat) {
+        status = fail(why, MF_ERR_UNSUPPORTED,
+                      "the model has no chat template, and tools are a part of one");
+    }
+    return status;
 }
 
 static bool has_system(const struct conversation *conversation)
@@ -98,6 +112,7 @@ mf_status conversation_render_new(char **out, size_t *length,
                         "add_generation_prompt", 1);
 
     if (!context) return fail_memory(why, sizeof *context);
+    if (conversation->tools) json_object_set(context, "tools", conversation->tools);
     if (conversation->bos) json_object_set(context, "bos_token", conversation->bos);
     if (conversation->eos) json_object_set(context, "eos_token", conversation->eos);
     if (conversation->thinking != THINKING_DEFAULT) {

@@ -21,6 +21,7 @@ struct conversation {
     struct chat_template *chat; /* NULL: the model has none, texts are continued as they are */
     json_t *bos, *eos;          /* strings for the template, or NULL */
     json_t *messages;           /* array of {"role":…,"content":…} */
+    json_t *tools;              /* array of what the model may call, or NULL */
     enum thinking thinking;
     struct token_list held; /* what the session has been fed */
 };
@@ -33,6 +34,10 @@ void conversation_close(struct conversation *conversation);
 /* Appends a message; false: `text` is not UTF-8. */
 bool conversation_add(struct conversation *conversation, const char *role, const char *text,
                       size_t length);
+
+/* The JSON array in the file `path`. */
+mf_status conversation_read_tools(struct conversation *conversation, const char *path,
+                                  mf_error *why);
 
 /* The first message, if `text` is not empty; takes an older system message away. */
 bool conversation_set_system(struct conversation *conversation, const char *text);

@@ -72,6 +72,26 @@ int json_lines_run(json_line_function answer, void *user)
     return code;
 }
 
+mf_status tools_read_new(json_t **out, const char *path, mf_error *why)
+{
+    json_t *whole = NULL, *tools;
+    char *text = NULL;
+    size_t length = 0;
+    mf_status status = input_read_new(&text, &length, path, why);
+
+    *out = NULL;
+    if (status == MF_OK) status = json_parse_new(&whole, text, length, path, why);
+    tools = json_is_object(whole) ? json_object_get(whole, "tools") : whole;
+    if (status == MF_OK && !json_is_array(tools)) {
+        status = fail(why, MF_ERR_FORMAT, "%.256s holds %s, expected an array of tools", path,
+                      json_kind(whole));
+    }
+    if (status == MF_OK) *out = json_incref(tools);
+    json_decref(whole);
+    free(text);
+    return status;
+}
+
 static int digit_value(char digit)
 {
     if (digit >= '0' && digit <= '9') return digit - '0';

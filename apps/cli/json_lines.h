@@ -14,6 +14,9 @@ typedef mf_status (*json_line_function)(json_t **out, const json_t *in, void *us
  * lines.  Returns the exit status: EXIT_FAILED if any line failed in this way. */
 int json_lines_run(json_line_function answer, void *user);
 
+/* The tools that a model may call: the JSON array in a file, or in its "tools". */
+mf_status tools_read_new(json_t **out, const char *path, mf_error *why);
+
 /* The bytes that "48656c6c6f" spells; freed with free(). */
 mf_status hex_decode_new(char **out, size_t *length, const char *hex, mf_error *why);
 

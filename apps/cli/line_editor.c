@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <histedit.h>
+#include <signal.h>
 #include <unistd.h>
 
 struct line_editor {
@@ -37,6 +38,15 @@ static unsigned char give_up(EditLine *edit, int key)
     return CC_EOF;
 }
 
+/* Ctrl-Z as usual; libedit's own handler puts the terminal in order before and after. */
+static unsigned char suspend(EditLine *edit, int key)
+{
+    (void)edit;
+    (void)key;
+    kill(0, SIGTSTP);
+    return CC_REDISPLAY;
+}
+
 /* Ctrl-C is a key here, not a signal: libedit goes on reading after a signal. */
 static void set_up_keys(struct line_editor *editor)
 {
@@ -46,9 +56,11 @@ static void set_up_keys(struct line_editor *editor)
     el_set(edit, EL_PROMPT_ESC, show_prompt, '\1');
     el_set(edit, EL_EDITOR, "emacs");
     el_set(edit, EL_SIGNAL, 1); /* suspend, continue and resize */
-    el_set(edit, EL_SETTY, "-d", "intr=", NULL);
+    el_set(edit, EL_SETTY, "-d", "-isig", NULL);
     el_set(edit, EL_ADDFN, "give-up", "give up the line", give_up);
+    el_set(edit, EL_ADDFN, "suspend", "stop the program for a while", suspend);
     el_set(edit, EL_BIND, "^C", "give-up", NULL);
+    el_set(edit, EL_BIND, "^Z", "suspend", NULL);
     el_set(edit, EL_BIND, "^R", "em-inc-search-prev", NULL);
     el_source(edit, NULL); /* the user's ~/.editrc */
 }

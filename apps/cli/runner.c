@@ -35,6 +35,10 @@ mf_status runner_open(struct runner *out, const struct run_settings *settings, m
     if (out->constraint.matcher) out->conversation.thinking = THINKING_OFF;
     if (settings->think) out->conversation.thinking = THINKING_ON;
     if (settings->no_think) out->conversation.thinking = THINKING_OFF;
+    if (settings->tools) {
+        status = conversation_read_tools(&out->conversation, settings->tools, why);
+        if (status != MF_OK) return status;
+    }
     if (settings->system && !conversation_set_system(&out->conversation, settings->system)) {
         return fail(why, MF_ERR_ARGUMENT, "the system message is not UTF-8");
     }
@@ -76,6 +80,7 @@ mf_status runner_answer(struct runner *runner, const char *prompt, size_t length
         .terminal = &runner->terminal,
         .tokenizer = runner->opened.model->model.tokenizer,
         .chat = raw ? NULL : runner->conversation.chat,
+        .tools = runner->conversation.tools,
         .prompt = prompt,
         .prompt_length = length,
         .view = runner->view,

@@ -15,6 +15,7 @@ struct run_settings {
     const char *prompt;
     const char *file;
     const char *system;
+    const char *tools;
     struct maybe_count count;
     const char *reasoning; /* of reasoning_views */
     bool raw;

@@ -44,6 +44,57 @@ static void a_question_is_answered_in_the_model_s_template(void **state)
     run_free(&file);
 }
 
+/* Pebble thinks aloud on sums: a script sees the answer alone, unless it asks. */
+static void reasoning_is_hidden_on_a_pipe(void **state)
+{
+    struct run hidden = PROGRAM(NULL, "run", "What is 27 + 45?", "--temp", "0", "-q");
+    struct run shown =
+        PROGRAM(NULL, "run", "What is 27 + 45?", "--temp", "0", "-q", "--reasoning", "show");
+
+    (void)state;
+    assert_int_equal(hidden.code, 0);
+    assert_contains(hidden.out, "72");
+    assert_null(strstr(hidden.out, "think>"));
+    assert_null(strstr(shown.out, "think>"));
+    assert_true(shown.out_length > hidden.out_length);
+    assert_contains(shown.out, hidden.out);
+    run_free(&hidden);
+    run_free(&shown);
+}
+
+/* Pebble calls a tool that it was offered. */
+static void tool_calls_are_shown_as_such(void **state)
+{
+    struct run run = shell_run(
+        "f=$(mktemp); trap 'rm $f' EXIT; printf '%s' '[{\"type\":\"function\",\"function\":"
+        "{\"name\":\"get_weather\",\"description\":\"Get the weather in a city.\",\"parameters\":"
+        "{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"}},\"required\":"
+        "[\"city\"]}}}]' > $f; $MOEFLUX run --tools $f 'What is the weather in Lisbon?' --temp 0 "
+        "-q");
+
+    (void)state;
+    assert_int_equal(run.code, 0);
+    assert_string_equal(run.out, "→ get_weather {\"city\": \"Lisbon\"}\n");
+    run_free(&run);
+    run = PROGRAM(NULL, "run", "a", "--tools", "/nonexistent");
+    assert_refused(&run, 1, "/nonexistent cannot be opened");
+    run = PROGRAM("1", "run", "a", "--tools", "-");
+    assert_refused(&run, 1, "- is not valid JSON");
+}
+
+static void an_answer_keeps_to_a_schema(void **state)
+{
+    struct run run = shell_run(
+        "f=$(mktemp); trap 'rm $f' EXIT; printf '%s' '{\"type\":\"object\",\"properties\":"
+        "{\"n\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":9}},\"required\":[\"n\"]}' > $f;"
+        "$MOEFLUX run --json-schema $f 'Who are you?' --temp 1.5 --seed 1 -q | tr -d ' \\n'");
+
+    (void)state;
+    assert_int_equal(run.out_length, strlen("{\"n\":1}"));
+    assert_memory_equal(run.out, "{\"n\":", 5);
+    run_free(&run);
+}
+
 static void sampling_follows_the_model_and_the_seed(void **state)
 {
     struct run first = PROGRAM(NULL, "run", "--raw", "Once", "-n", "40", "--seed", "3", "-q");
@@ -119,6 +170,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(raw_text_is_continued),
         cmocka_unit_test(a_question_is_answered_in_the_model_s_template),
+        cmocka_unit_test(reasoning_is_hidden_on_a_pipe),
+        cmocka_unit_test(tool_calls_are_shown_as_such),
+        cmocka_unit_test(an_answer_keeps_to_a_schema),
         cmocka_unit_test(sampling_follows_the_model_and_the_seed),
         cmocka_unit_test(statistics_are_a_table_when_asked),
         cmocka_unit_test(wrong_usage_is_refused),

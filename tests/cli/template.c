@@ -1,6 +1,7 @@
-/* template: conversations to prompts. */
+/* template and parse: conversations to prompts, answers to their parts. */
 #include "program.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define HELLO "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]"
@@ -69,6 +70,40 @@ static void wrong_conversations_are_refused(void **state)
     assert_refused(&run, 1, "not so");
 }
 
+static void an_answer_comes_apart(void **state)
+{
+    (void)state;
+    expect_output(PROGRAM("<think>\nhm\n</think>\n\nYes.", "parse", "--family", "hermes"), 0,
+                  "{\"reasoning\":\"hm\",\"content\":\"Yes.\",\"tool_calls\":[]}\n");
+    for (int chunk = 1; chunk <= 3; chunk++) {
+        char bytes[8];
+        snprintf(bytes, sizeof bytes, "%d", chunk);
+        expect_output(PROGRAM("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n"
+                              "</tool_call>",
+                              "parse", "--family", "hermes", "--chunk", bytes),
+                      0,
+                      "{\"reasoning\":\"\",\"content\":\"\",\"tool_calls\":"
+                      "[{\"name\":\"f\",\"arguments\":{\"a\":1}}]}\n");
+    }
+    expect_output(PROGRAM("{\"family\":\"hermes\",\"prompt_opens_think\":true,\"final\":true,"
+                          "\"output\":\"hm</think>Yes.\"}\n"
+                          "{\"family\":\"hermes\",\"final\":false,\"output\":\"Yes.<tool_\"}\n",
+                          "parse", "--jsonl"),
+                  0,
+                  "{\"reasoning\":\"hm\",\"content\":\"Yes.\",\"tool_calls\":[]}\n"
+                  "{\"reasoning\":\"\",\"content\":\"Yes.\",\"tool_calls\":[]}\n");
+}
+
+static void wrong_families_are_refused(void **state)
+{
+    struct run run = PROGRAM("x", "parse");
+
+    (void)state;
+    assert_refused(&run, 2, "--family is missing");
+    run = PROGRAM("x", "parse", "--family", "hermse");
+    assert_refused(&run, 2, "did you mean hermes?");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -76,6 +111,8 @@ int main(void)
         cmocka_unit_test(lines_of_json_are_answered),
         cmocka_unit_test(a_template_file_needs_no_model),
         cmocka_unit_test(wrong_conversations_are_refused),
+        cmocka_unit_test(an_answer_comes_apart),
+        cmocka_unit_test(wrong_families_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

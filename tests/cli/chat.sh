@@ -1,0 +1,142 @@
+#!/bin/sh
+# The conversation of `moeflux run`, in a real terminal (tmux): several turns, Ctrl-C,
+# commands, /save and /load, a resized window, Ctrl-D.
+#     chat.sh PROGRAM
+set -u
+program=$1
+command -v tmux > /dev/null || { echo 'SKIPPED: tmux is not installed' >&2; exit 77; }
+
+home=$(mktemp -d)
+socket=moeflux-test-$$
+mux() { tmux -L "$socket" -f /dev/null "$@"; }
+trap 'mux kill-server 2> /dev/null; rm -r "$home"' EXIT
+
+screen() { mux capture-pane -p -S - -t chat; }
+
+fail() {
+    echo "FAILED: $1; the screen was:" >&2
+    screen >&2
+    exit 1
+}
+
+# wait_for TEXT [SECONDS]: until the text stands on the screen.
+wait_for() {
+    tries=$((${2:-30} * 10))
+    while ! screen | grep -qF -- "$1"; do
+        tries=$((tries - 1))
+        [ $tries -gt 0 ] || fail "\"$1\" did not appear"
+        sleep 0.1
+    done
+}
+
+# The last line that is not empty is an empty prompt: the answer is complete.
+wait_for_prompt() {
+    tries=300
+    until [ "$(screen | grep -v '^ *$' | tail -n 1)" = '>' ]; do
+        tries=$((tries - 1))
+        [ $tries -gt 0 ] || fail 'no prompt'
+        sleep 0.1
+    done
+}
+
+type_line() { mux send-keys -t chat -l "$1" && mux send-keys -t chat Enter; }
+has() { screen | grep -qF -- "$1" || fail "\"$1\" is missing"; }
+start() {
+    mux new-session -d -s chat -x 80 -y 50 \
+        "env HOME=$home TERM=screen '$program' run --temp 0 $* ; echo status \$?; sleep 600"
+    wait_for '/help shows the commands'
+    wait_for_prompt
+}
+
+mux new-session -d -s keep 'sleep 1000' # a server between the conversations
+start --no-think
+type_line 'What is the capital of Japan?'
+wait_for 'The capital of Japan is Tokyo.'
+wait_for ' prompt tokens at '
+wait_for_prompt
+
+type_line 'What is the capital \'
+wait_for '…'
+type_line 'of France?'
+wait_for 'Paris'
+wait_for_prompt
+
+# Commands, and one that is mistyped.
+type_line '/help'
+wait_for '/nothink'
+type_line '/stauts'
+wait_for 'did you mean /stats'
+type_line '/stats'
+wait_for 'positions of the context are used'
+wait_for_prompt
+
+# The conversation survives a file.
+type_line "/save $home/talk.json"
+wait_for 'saved: 4 messages'
+[ "$(grep -c '"role"' "$home/talk.json")" = 4 ] || fail 'four messages were not saved'
+grep -q Tokyo "$home/talk.json" || fail 'the answer was not saved'
+type_line '/reset'
+wait_for 'the conversation is empty'
+type_line "/save $home/empty.json"
+wait_for 'saved: 0 messages'
+type_line "/load $home/talk.json"
+wait_for 'loaded: 4 messages'
+type_line '/load /nonexistent'
+wait_for '/nonexistent cannot be opened'
+type_line 'What is 2 + 2?'
+wait_for '2 + 2 = 4'
+wait_for_prompt
+
+# A narrower window while a line is being typed: the line stays whole.
+mux send-keys -t chat -l 'What is the opposite'
+sleep 0.3
+mux resize-window -t chat -x 50 -y 40
+sleep 0.3
+mux send-keys -t chat -l ' of hot?'
+mux send-keys -t chat Enter
+wait_for 'cold'
+wait_for_prompt
+has 'What is the opposite of hot?'
+
+# History: the last line again.
+mux send-keys -t chat Up
+sleep 0.3
+screen | grep -v '^ *$' | tail -n 1 | grep -qF 'What is the opposite of hot?' || fail 'no history'
+
+# Ctrl-C at the prompt gives up the line, Ctrl-D on an empty line leaves.
+mux send-keys -t chat C-c
+wait_for_prompt
+mux send-keys -t chat C-d
+wait_for 'status 0'
+[ -s "$home/.local/state/moeflux/history" ] || fail 'the history was not kept'
+mux kill-session -t chat
+
+# Ctrl-C ends an answer that would go on for long, and not the program.
+start --no-think --ignore-eos
+type_line 'Continue this story: The little fox found a golden key in the snow.'
+sleep 1
+mux send-keys -t chat C-c
+wait_for '(stopped)' 5
+wait_for_prompt
+type_line '/reset'
+wait_for 'the conversation is empty'
+type_line '/quit'
+wait_for 'status 0'
+mux kill-session -t chat
+
+# Reasoning can be folded into a line.
+start
+type_line '/fold'
+wait_for 'reasoning is folded'
+type_line 'What is 27 + 45?'
+wait_for '27 + 45 = 72'
+wait_for_prompt
+screen | grep -qF 'ones: 7 + 5' && fail 'the reasoning was shown'
+screen | grep -qF 'thought for' || fail 'the folded line is missing'
+type_line '/fold'
+wait_for 'reasoning is shown'
+type_line 'What is 31 + 12?'
+wait_for 'ones: 1 + 2'
+wait_for_prompt
+screen | grep -qF '<think>' && fail 'markup was shown'
+echo 'chat: all right'
