@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "model/jinja_run.h"
+#include "model/jinja_unicode.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@ enum {
     CONFIG_LIMIT = 64 << 20, /* tokenizer_config.json lists every added token */
     OUTPUT_LIMIT = 64 << 20,
     MEMORY_LIMIT = 256 << 20,
-    STEP_LIMIT = 200 * 1000 * 1000,
+    STEP_LIMIT = 100 * 1000 * 1000, /* some four seconds */
     DEPTH_LIMIT = 500,
 };
 
@@ -189,7 +190,7 @@ static void begin(struct jinja_run *run, const struct jinja_tree *tree, const js
     run->output_limit = options->output_limit_bytes ? options->output_limit_bytes : OUTPUT_LIMIT;
     run->steps_left = options->step_limit ? options->step_limit : STEP_LIMIT;
     run->depth_left = options->depth_limit ? options->depth_limit : DEPTH_LIMIT;
-    run->block = (struct jinja_value){ .kind = JINJA_UNDEFINED };
+    run->block = jinja_failed();
     run->base = jinja_scope_new(run, NULL);
     run->scope = run->base ? jinja_scope_new(run, run->base) : NULL;
 }
@@ -197,13 +198,15 @@ static void begin(struct jinja_run *run, const struct jinja_tree *tree, const js
 /* The rendering's first error as a status, a sentence and, if wanted, in detail. */
 static mf_status report(const struct jinja_run *run, struct chat_error *detail, mf_error *why)
 {
-    int shown = (int)min_size(run->error_length, 400);
+    /* A message that was cut may end within a character. */
+    size_t length = unicode_check(run->error_message, run->error_length);
+    int shown = (int)unicode_check(run->error_message, min_size(length, 400));
     if (detail) {
         *detail = (struct chat_error){ .kind = run->error_kind,
                                        .line = run->error_line,
                                        .column = run->error_column,
-                                       .message = strndup(run->error_message, run->error_length) };
-        if (!detail->message) return fail_memory(why, run->error_length);
+                                       .message = strndup(run->error_message, length) };
+        if (!detail->message) return fail_memory(why, length);
     }
     if (run->error_kind == CHAT_ERROR_MEMORY)
         return fail(why, MF_ERR_MEMORY, "out of memory while the chat template was rendered");

@@ -110,7 +110,7 @@ static bool bind(struct jinja_run *run, const struct jinja_builtin *builtin,
 struct jinja_value jinja_call_builtin(struct jinja_run *run, const struct jinja_builtin *builtin,
                                       struct jinja_value self, struct jinja_arguments *given)
 {
-    struct jinja_value undefined = { .kind = JINJA_UNDEFINED };
+    struct jinja_value undefined = jinja_failed();
     if (run->failed || !jinja_charge(run, 0) || !bind(run, builtin, given)) return undefined;
     if (!jinja_enter(run)) return undefined; /* map can apply map */
     struct jinja_value result = builtin->function(run, self, given);

@@ -1,11 +1,6 @@
 /* Methods of list, tuple and dict. */
 #include "model/jinja_run.h"
 
-static struct jinja_value undefined_value(void)
-{
-    return (struct jinja_value){ .kind = JINJA_UNDEFINED };
-}
-
 /* ------------------------------------------------------------------ list */
 
 static struct jinja_value list_append(struct jinja_run *run, struct jinja_value self,
@@ -53,7 +48,7 @@ static struct jinja_value list_pop(struct jinja_run *run, struct jinja_value sel
 {
     int64_t count = (int64_t)self.sequence->count;
     int64_t index = jinja_argument_int(run, given->bound[0], -1);
-    if (run->failed) return undefined_value();
+    if (run->failed) return jinja_failed();
     if (!count) return jinja_raise(run, CHAT_ERROR_VALUE, "pop from empty list");
     if (index < 0) index += count;
     if (index < 0 || index >= count)
@@ -203,7 +198,7 @@ static struct jinja_value make_view(struct jinja_run *run, const struct jinja_di
 {
     static const char *const labels[] = { "dict_keys", "dict_values", "dict_items" };
     struct jinja_value view = jinja_sequence(run, JINJA_VIEW, dict->count);
-    if (run->failed || !jinja_charge(run, dict->count)) return undefined_value();
+    if (run->failed || !jinja_charge(run, dict->count)) return jinja_failed();
     view.sequence->label = labels[what];
     for (size_t i = 0; i < dict->count && !run->failed; i++) {
         const struct jinja_entry *entry = &dict->entries[i];

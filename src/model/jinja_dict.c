@@ -191,7 +191,7 @@ static bool hash_value(struct jinja_run *run, struct jinja_value key, uint64_t *
 struct jinja_value jinja_dict(struct jinja_run *run)
 {
     struct jinja_dict *dict = jinja_take(run, 1, sizeof *dict);
-    if (!dict) return (struct jinja_value){ .kind = JINJA_UNDEFINED };
+    if (!dict) return jinja_failed();
     return (struct jinja_value){ .kind = JINJA_DICT, .dict = dict };
 }
 

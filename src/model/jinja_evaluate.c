@@ -1,11 +1,6 @@
 #include "model/jinja_run.h"
 #include "model/jinja_unicode.h"
 
-static struct jinja_value undefined_value(void)
-{
-    return (struct jinja_value){ .kind = JINJA_UNDEFINED };
-}
-
 /* Errors are reported where the work is: evaluating an operand has moved the place. */
 static void go_to(struct jinja_run *run, const struct jinja_node *node)
 {
@@ -19,7 +14,7 @@ static struct jinja_value bind_method(struct jinja_run *run, const struct jinja_
                                       struct jinja_value self)
 {
     struct jinja_bound *bound = jinja_take(run, 1, sizeof *bound);
-    if (!bound) return undefined_value();
+    if (!bound) return jinja_failed();
     *bound = (struct jinja_bound){ builtin, self };
     return (struct jinja_value){ .kind = JINJA_FUNCTION, .bound = bound };
 }
@@ -54,7 +49,7 @@ static struct jinja_value own_attribute(struct jinja_run *run, struct jinja_valu
 struct jinja_value jinja_get_attribute(struct jinja_run *run, struct jinja_value object,
                                        const struct jinja_string *name)
 {
-    if (run->failed) return undefined_value();
+    if (run->failed) return jinja_failed();
     if (object.kind == JINJA_UNDEFINED) return jinja_raise_undefined(run, object);
     struct jinja_value value = own_attribute(run, object, name);
     if (value.kind != JINJA_ABSENT) return value;
@@ -88,7 +83,7 @@ static struct jinja_value item_at(struct jinja_run *run, struct jinja_value obje
 struct jinja_value jinja_get_item(struct jinja_run *run, struct jinja_value object,
                                   struct jinja_value key)
 {
-    if (run->failed) return undefined_value();
+    if (run->failed) return jinja_failed();
     if (object.kind == JINJA_UNDEFINED) return jinja_raise_undefined(run, object);
     if (object.kind == JINJA_DICT) {
         bool hashable = key.kind != JINJA_LIST && key.kind != JINJA_DICT;
@@ -228,7 +223,7 @@ static struct jinja_value call_joiner(struct jinja_run *run, struct jinja_sequen
 struct jinja_value jinja_call(struct jinja_run *run, struct jinja_value callee,
                               struct jinja_arguments *given)
 {
-    if (!jinja_enter(run)) return undefined_value();
+    if (!jinja_enter(run)) return jinja_failed();
     struct jinja_value result;
     switch (callee.kind) {
     case JINJA_FUNCTION:
@@ -296,7 +291,7 @@ static struct jinja_value evaluate_item(struct jinja_run *run, const struct jinj
     if (slice && slice->a) bounds[0] = jinja_evaluate(run, slice->a);
     if (slice && slice->b) bounds[1] = jinja_evaluate(run, slice->b);
     if (slice && slice->c) bounds[2] = jinja_evaluate(run, slice->c);
-    return run->failed ? undefined_value() : jinja_slice(run, object, bounds);
+    return run->failed ? jinja_failed() : jinja_slice(run, object, bounds);
 }
 
 static struct jinja_value raise_unknown(struct jinja_run *run, const char *what,
@@ -311,7 +306,7 @@ static struct jinja_value evaluate_applied(struct jinja_run *run, const struct j
 {
     struct jinja_arguments given;
     struct jinja_value self = node->a ? jinja_evaluate(run, node->a) : run->block;
-    if (!jinja_evaluate_arguments(run, &given, node)) return undefined_value();
+    if (!jinja_evaluate_arguments(run, &given, node)) return jinja_failed();
     go_to(run, node);
     if (!node->builtin)
         return raise_unknown(run, node->kind == NODE_FILTER ? "filter" : "test", node->text);
@@ -337,7 +332,7 @@ static struct jinja_value evaluate_call(struct jinja_run *run, const struct jinj
     struct jinja_arguments given;
     struct jinja_bound method;
     struct jinja_value callee = evaluate_callee(run, node->a, &method);
-    if (!jinja_evaluate_arguments(run, &given, node)) return undefined_value();
+    if (!jinja_evaluate_arguments(run, &given, node)) return jinja_failed();
     go_to(run, node);
     return jinja_call(run, callee, &given);
 }
@@ -371,7 +366,7 @@ static struct jinja_value evaluate_concatenation(struct jinja_run *run,
 static struct jinja_value evaluate_condition(struct jinja_run *run, const struct jinja_node *node)
 {
     bool holds = jinja_truth(jinja_evaluate(run, node->b));
-    if (run->failed) return undefined_value();
+    if (run->failed) return jinja_failed();
     if (holds) return jinja_evaluate(run, node->a);
     if (node->c) return jinja_evaluate(run, node->c);
     return jinja_undefined("the inline if-expression evaluated to false and no else section "
@@ -436,9 +431,9 @@ static struct jinja_value evaluate_node(struct jinja_run *run, const struct jinj
 
 struct jinja_value jinja_evaluate(struct jinja_run *run, const struct jinja_node *node)
 {
-    if (!jinja_charge(run, 0) || !jinja_enter(run)) return undefined_value();
+    if (!jinja_charge(run, 0) || !jinja_enter(run)) return jinja_failed();
     go_to(run, node);
     struct jinja_value value = evaluate_node(run, node);
     jinja_leave(run);
-    return run->failed ? undefined_value() : value;
+    return run->failed ? jinja_failed() : value;
 }

@@ -5,11 +5,6 @@ enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
 
 static enum flow execute_list(struct jinja_run *run, const struct jinja_node *list);
 
-static struct jinja_value undefined_value(void)
-{
-    return (struct jinja_value){ .kind = JINJA_UNDEFINED };
-}
-
 /* Runs `list` in a new scope inside `parent`. */
 static enum flow execute_in(struct jinja_run *run, struct jinja_scope *parent,
                             const struct jinja_node *list)
@@ -41,7 +36,7 @@ static struct jinja_value capture_in(struct jinja_run *run, struct jinja_scope *
                                      const struct jinja_node *list)
 {
     struct jinja_scope *scope = jinja_scope_new(run, parent);
-    return scope ? capture(run, scope, list) : undefined_value();
+    return scope ? capture(run, scope, list) : jinja_failed();
 }
 
 /* ------------------------------------------------------------------ assignment */
@@ -240,7 +235,7 @@ static bool is_bound(const struct jinja_scope *scope, const struct jinja_string 
 static struct jinja_value define_macro(struct jinja_run *run, const struct jinja_node *node)
 {
     struct jinja_macro *macro = jinja_take(run, 1, sizeof *macro);
-    if (!macro) return undefined_value();
+    if (!macro) return jinja_failed();
     *macro = (struct jinja_macro){ node, run->scope };
     for (struct jinja_scope *scope = run->scope; scope && !scope->captured; scope = scope->parent)
         scope->captured = true;
@@ -328,11 +323,11 @@ struct jinja_value jinja_call_macro(struct jinja_run *run, const struct jinja_ma
                                     const struct jinja_arguments *given)
 {
     struct jinja_scope *scope = jinja_scope_new(run, macro->scope), *before = run->scope;
-    if (!scope) return undefined_value();
+    if (!scope) return jinja_failed();
     run->scope = scope;
     bind_parameters(run, scope, macro->node, given);
     run->scope = before;
-    return run->failed ? undefined_value() : capture(run, scope, macro->node->body);
+    return run->failed ? jinja_failed() : capture(run, scope, macro->node->body);
 }
 
 /* {% call(x) f(y) %}body{% endcall %}: f gets the body as `caller`. */

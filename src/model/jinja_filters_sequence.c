@@ -3,11 +3,6 @@
 #include "model/jinja_run.h"
 #include "model/jinja_unicode.h"
 
-static struct jinja_value undefined_value(void)
-{
-    return (struct jinja_value){ .kind = JINJA_UNDEFINED };
-}
-
 static struct jinja_value as_list(struct jinja_sequence *sequence)
 {
     return (struct jinja_value){ .kind = sequence ? JINJA_LIST : JINJA_UNDEFINED,
@@ -37,7 +32,7 @@ static struct jinja_value filter_first(struct jinja_run *run, struct jinja_value
         return jinja_undefined("No first item, sequence was empty.");
     }
     struct jinja_sequence *items = jinja_iterate(run, self);
-    if (!items) return undefined_value();
+    if (!items) return jinja_failed();
     return items->count ? items->items[0] : jinja_undefined("No first item, sequence was empty.");
 }
 
@@ -48,7 +43,7 @@ static struct jinja_value filter_last(struct jinja_run *run, struct jinja_value 
     if (self.kind == JINJA_GENERATOR)
         return jinja_raise(run, CHAT_ERROR_TYPE, "'generator' object is not reversible");
     struct jinja_sequence *items = jinja_iterate(run, self);
-    if (!items) return undefined_value();
+    if (!items) return jinja_failed();
     return items->count ? items->items[items->count - 1]
                         : jinja_undefined("No last item, sequence was empty.");
 }
@@ -81,11 +76,11 @@ static struct jinja_value filter_join(struct jinja_run *run, struct jinja_value 
         given->bound[0].kind == JINJA_ABSENT ? jinja_text(run, "") : given->bound[0];
     separator = jinja_str(run, separator);
     struct jinja_sequence *items = jinja_iterate(run, self);
-    if (run->failed) return undefined_value();
+    if (run->failed) return jinja_failed();
     if (jinja_given(given->bound[1]))
         for (size_t i = 0; i < items->count && !run->failed; i++)
             items->items[i] = jinja_get_path(run, items->items[i], given->bound[1]);
-    return run->failed ? undefined_value() : jinja_join(run, separator.string, items, false);
+    return run->failed ? jinja_failed() : jinja_join(run, separator.string, items, false);
 }
 
 static struct jinja_value filter_reverse(struct jinja_run *run, struct jinja_value self,
@@ -98,7 +93,7 @@ static struct jinja_value filter_reverse(struct jinja_run *run, struct jinja_val
     }
     bool was_generator = self.kind == JINJA_GENERATOR;
     struct jinja_sequence *items = jinja_iterate(run, self);
-    if (!items) return undefined_value();
+    if (!items) return jinja_failed();
     for (size_t i = 0; i < items->count / 2; i++) {
         struct jinja_value other = items->items[items->count - 1 - i];
         items->items[items->count - 1 - i] = items->items[i];
@@ -122,7 +117,7 @@ static struct jinja_arguments pass_on(const struct jinja_arguments *given, size_
 /* Jinja's map and select take whatever is false, none too, as an empty sequence. */
 static struct jinja_sequence *iterate_if_true(struct jinja_run *run, struct jinja_value value)
 {
-    return jinja_iterate(run, jinja_truth(value) ? value : undefined_value());
+    return jinja_iterate(run, jinja_truth(value) ? value : jinja_undefined("empty"));
 }
 
 static struct jinja_value map_attribute(struct jinja_run *run, struct jinja_sequence *items,
@@ -141,7 +136,7 @@ static struct jinja_value filter_map(struct jinja_run *run, struct jinja_value s
 {
     struct jinja_value attribute = jinja_find_keyword(given, "attribute");
     struct jinja_sequence *items = iterate_if_true(run, self);
-    if (!items) return undefined_value();
+    if (!items) return jinja_failed();
     if (!given->positional_count && attribute.kind != JINJA_ABSENT)
         return map_attribute(run, items, attribute, jinja_find_keyword(given, "default"));
     if (!given->positional_count)
@@ -167,7 +162,7 @@ static struct jinja_value filter_by_test(struct jinja_run *run, struct jinja_val
     struct jinja_sequence *items = iterate_if_true(run, self);
     const struct jinja_builtin *test = NULL;
     size_t kept = 0;
-    if (!items) return undefined_value();
+    if (!items) return jinja_failed();
     if (given->positional_count < first)
         return jinja_raise(run, CHAT_ERROR_VALUE, "Missing parameter for attribute name");
     if (given->positional_count > first) {
@@ -282,7 +277,7 @@ static struct jinja_value sorted(struct jinja_run *run, const struct jinja_seque
     struct keyed *keyed = jinja_take(run, items->count + 1, sizeof *keyed);
     struct keyed *space = jinja_take(run, items->count + 1, sizeof *space);
     struct jinja_value list = jinja_sequence(run, JINJA_LIST, items->count);
-    if (run->failed) return undefined_value();
+    if (run->failed) return jinja_failed();
     for (size_t i = 0; i < items->count; i++)
         keyed[i] = (struct keyed){ keys->items[i], items->items[i] };
     sort_keyed(run, keyed, space, items->count, descending);
@@ -301,7 +296,7 @@ static struct jinja_value filter_sort(struct jinja_run *run, struct jinja_value 
     for (size_t i = 0; items && i < items->count && !run->failed; i++)
         jinja_append(run, keys.sequence,
                      sort_key(run, items->items[i], given->bound[2], with_case));
-    if (!items || run->failed) return undefined_value();
+    if (!items || run->failed) return jinja_failed();
     return sorted(run, items, keys.sequence, descending);
 }
 
@@ -332,7 +327,7 @@ static struct jinja_value filter_dictsort(struct jinja_run *run, struct jinja_va
         jinja_append(run, keys.sequence,
                      plain_key(run, by_value ? entry->value : entry->key, jinja_none(), with_case));
     }
-    if (run->failed) return undefined_value();
+    if (run->failed) return jinja_failed();
     return sorted(run, items.sequence, keys.sequence, descending);
 }
 
@@ -341,7 +336,7 @@ static struct jinja_value extreme(struct jinja_run *run, struct jinja_value self
 {
     struct jinja_sequence *items = jinja_iterate(run, self);
     bool with_case = jinja_argument_truth(given->bound[0], false);
-    if (!items) return undefined_value();
+    if (!items) return jinja_failed();
     if (!items->count) return jinja_undefined("No aggregated item, sequence was empty.");
     size_t best = 0;
     struct jinja_value best_key = plain_key(run, items->items[0], given->bound[1], with_case);
@@ -382,7 +377,7 @@ static struct jinja_value filter_unique(struct jinja_run *run, struct jinja_valu
         jinja_dict_set(run, seen.dict, key, jinja_none());
         items->items[kept++] = items->items[i];
     }
-    if (!items || run->failed) return undefined_value();
+    if (!items || run->failed) return jinja_failed();
     items->count = kept;
     return jinja_generator(as_list(items));
 }
@@ -418,7 +413,7 @@ static struct jinja_value filter_batch(struct jinja_run *run, struct jinja_value
     int64_t size = jinja_argument_int(run, given->bound[0], 1);
     struct jinja_sequence *items = jinja_iterate(run, self);
     struct jinja_value batches = jinja_sequence(run, JINJA_GENERATOR, 0);
-    if (run->failed) return undefined_value();
+    if (run->failed) return jinja_failed();
     if (size < 1) return jinja_raise(run, CHAT_ERROR_VALUE, "a batch holds at least one item");
     for (size_t start = 0; start < items->count && !run->failed; start += (size_t)size) {
         size_t end = items->count - start < (size_t)size ? items->count : start + (size_t)size;
@@ -438,7 +433,7 @@ static struct jinja_value filter_slice(struct jinja_run *run, struct jinja_value
     int64_t wanted = jinja_argument_int(run, given->bound[0], 1);
     struct jinja_sequence *items = jinja_iterate(run, self);
     struct jinja_value slices = jinja_sequence(run, JINJA_GENERATOR, 0);
-    if (run->failed) return undefined_value();
+    if (run->failed) return jinja_failed();
     if (wanted < 1) return jinja_raise(run, CHAT_ERROR_VALUE, "there is at least one slice");
     size_t count = (size_t)wanted, each = items->count / count, extra = items->count % count;
     size_t start = 0;
@@ -467,7 +462,7 @@ static struct jinja_value filter_groupby(struct jinja_run *run, struct jinja_val
         items->items[i] = jinja_pair(run, real, items->items[i]);
         jinja_append(run, keys.sequence, plain_key(run, real, jinja_none(), with_case));
     }
-    if (!items || run->failed) return undefined_value();
+    if (!items || run->failed) return jinja_failed();
     struct jinja_value pairs = sorted(run, items, keys.sequence, false);
     struct jinja_value last = jinja_absent();
     for (size_t i = 0; !run->failed && i < pairs.sequence->count; i++) {

@@ -11,11 +11,6 @@ static const struct jinja_string *text_of(struct jinja_run *run, struct jinja_va
     return run->failed ? NULL : text.string;
 }
 
-static struct jinja_value undefined_value(void)
-{
-    return (struct jinja_value){ .kind = JINJA_UNDEFINED };
-}
-
 /* ------------------------------------------------------------------ cases */
 
 static struct jinja_value filter_upper(struct jinja_run *run, struct jinja_value self,
@@ -23,7 +18,7 @@ static struct jinja_value filter_upper(struct jinja_run *run, struct jinja_value
 {
     (void)given;
     const struct jinja_string *text = text_of(run, self);
-    return text ? jinja_convert_case(run, text, UNICODE_UPPER) : undefined_value();
+    return text ? jinja_convert_case(run, text, UNICODE_UPPER) : jinja_failed();
 }
 
 static struct jinja_value filter_lower(struct jinja_run *run, struct jinja_value self,
@@ -31,7 +26,7 @@ static struct jinja_value filter_lower(struct jinja_run *run, struct jinja_value
 {
     (void)given;
     const struct jinja_string *text = text_of(run, self);
-    return text ? jinja_convert_case(run, text, UNICODE_LOWER) : undefined_value();
+    return text ? jinja_convert_case(run, text, UNICODE_LOWER) : jinja_failed();
 }
 
 static struct jinja_value filter_capitalize(struct jinja_run *run, struct jinja_value self,
@@ -39,7 +34,7 @@ static struct jinja_value filter_capitalize(struct jinja_run *run, struct jinja_
 {
     (void)given;
     const struct jinja_string *text = text_of(run, self);
-    return text ? jinja_capitalise(run, text) : undefined_value();
+    return text ? jinja_capitalise(run, text) : jinja_failed();
 }
 
 /* Words begin after white space and after - ( { [ <; unlike str.title, not after other signs. */
@@ -68,7 +63,7 @@ static struct jinja_value filter_trim(struct jinja_run *run, struct jinja_value 
     const struct jinja_string *text = text_of(run, self);
     const struct jinja_string *set =
         jinja_given(given->bound[0]) ? jinja_argument_string(run, given->bound[0]) : NULL;
-    return text ? jinja_strip(run, text, set, JINJA_BOTH) : undefined_value();
+    return text ? jinja_strip(run, text, set, JINJA_BOTH) : jinja_failed();
 }
 
 static struct jinja_value filter_replace(struct jinja_run *run, struct jinja_value self,
@@ -79,7 +74,7 @@ static struct jinja_value filter_replace(struct jinja_run *run, struct jinja_val
     const struct jinja_string *new = text_of(run, given->bound[1]);
     int64_t limit =
         jinja_given(given->bound[2]) ? jinja_argument_int(run, given->bound[2], -1) : -1;
-    return run->failed ? undefined_value() : jinja_replace(run, text, old, new, limit);
+    return run->failed ? jinja_failed() : jinja_replace(run, text, old, new, limit);
 }
 
 static struct jinja_value filter_indent(struct jinja_run *run, struct jinja_value self,
@@ -98,7 +93,7 @@ static struct jinja_value filter_indent(struct jinja_run *run, struct jinja_valu
     /* An added newline makes a last line, empty or not, that is one of the lines. */
     static const struct jinja_string newline = { "\n", 1, 1 };
     struct jinja_value ended = jinja_concatenate(run, text, &newline);
-    if (run->failed) return undefined_value();
+    if (run->failed) return jinja_failed();
     struct jinja_value lines = jinja_split_lines(run, ended.string, false);
     for (size_t i = 0; !run->failed && i < lines.sequence->count; i++) {
         const struct jinja_string *line = lines.sequence->items[i].string;
@@ -120,7 +115,7 @@ static struct jinja_value filter_truncate(struct jinja_run *run, struct jinja_va
     int64_t leeway = jinja_given(given->bound[3]) ? jinja_argument_int(run, given->bound[3], 5) : 5;
     if (end.kind == JINJA_ABSENT) end = jinja_text(run, "...");
     const struct jinja_string *mark = jinja_argument_string(run, end);
-    if (run->failed) return undefined_value();
+    if (run->failed) return jinja_failed();
     if (leeway < 0 || length < (int64_t)mark->characters)
         return jinja_raise(run, CHAT_ERROR_VALUE, "the text cannot be truncated to this length");
     if (length >= (int64_t)text->characters - leeway) return self;
@@ -140,7 +135,7 @@ static struct jinja_value filter_center(struct jinja_run *run, struct jinja_valu
 {
     const struct jinja_string *text = text_of(run, self);
     int64_t width = jinja_argument_int(run, given->bound[0], 80);
-    return text ? jinja_pad(run, text, width, ' ', 'c') : undefined_value();
+    return text ? jinja_pad(run, text, width, ' ', 'c') : jinja_failed();
 }
 
 static struct jinja_value filter_wordcount(struct jinja_run *run, struct jinja_value self,
@@ -223,7 +218,7 @@ static struct jinja_value filter_format(struct jinja_run *run, struct jinja_valu
         struct jinja_value key = { .kind = JINJA_STRING, .string = given->keywords[i].name };
         jinja_dict_set(run, values.dict, key, given->keywords[i].value);
     }
-    return run->failed ? undefined_value() : jinja_format_percent(run, text, values);
+    return run->failed ? jinja_failed() : jinja_format_percent(run, text, values);
 }
 
 const struct jinja_builtin jinja_filters_text[] = {

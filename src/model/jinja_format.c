@@ -20,11 +20,6 @@ struct spec {
 
 enum { FORMAT_WIDTH_LIMIT = 100000, FORMAT_PRECISION_LIMIT = 300, NUMBER_BYTES = 700 };
 
-static struct jinja_value undefined_value(void)
-{
-    return (struct jinja_value){ .kind = JINJA_UNDEFINED };
-}
-
 /* A count at *text, which moves past it; -1: there is none. */
 static int64_t take_count(const char **text, const char *end)
 {
@@ -475,7 +470,7 @@ struct jinja_value jinja_format_braces(struct jinja_run *run, const struct jinja
             return jinja_raise(run, CHAT_ERROR_VALUE, "Single '%c' encountered in format string",
                                *text);
         struct jinja_value value = replacement(&state, text + 1, close);
-        if (run->failed) return undefined_value();
+        if (run->failed) return jinja_failed();
         jinja_add_string(&builder, value.string);
         text = close + 1;
     }

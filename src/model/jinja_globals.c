@@ -1,11 +1,6 @@
 /* Global functions, and the methods of the objects that only they make. */
 #include "model/jinja_run.h"
 
-static struct jinja_value undefined_value(void)
-{
-    return (struct jinja_value){ .kind = JINJA_UNDEFINED };
-}
-
 /* ------------------------------------------------------------------ range */
 
 enum { RANGE_LIMIT = 100000 }; /* as Jinja's sandbox has it */
@@ -28,7 +23,7 @@ static struct jinja_value make_range(struct jinja_run *run, struct jinja_value s
     int64_t start = only_stop ? 0 : jinja_argument_int(run, given->bound[0], 0);
     int64_t stop = jinja_argument_int(run, given->bound[only_stop ? 0 : 1], 0);
     int64_t step = jinja_argument_int(run, given->bound[2], 1);
-    if (run->failed) return undefined_value();
+    if (run->failed) return jinja_failed();
     if (step == 0) return jinja_raise(run, CHAT_ERROR_VALUE, "range() arg 3 must not be zero");
     uint64_t count = range_count(start, stop, step);
     if (count > RANGE_LIMIT)
@@ -36,7 +31,7 @@ static struct jinja_value make_range(struct jinja_run *run, struct jinja_value s
                            "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).",
                            RANGE_LIMIT);
     struct jinja_value range = jinja_sequence(run, JINJA_RANGE, (size_t)count);
-    if (run->failed || !jinja_charge(run, (size_t)count)) return undefined_value();
+    if (run->failed || !jinja_charge(run, (size_t)count)) return jinja_failed();
     range.sequence->start = start;
     range.sequence->stop = stop;
     range.sequence->step = step;
@@ -147,7 +142,7 @@ static struct jinja_value loop_changed(struct jinja_run *run, struct jinja_value
     struct jinja_value now = jinja_sequence(run, JINJA_TUPLE, given->positional_count);
     for (size_t i = 0; i < given->positional_count && !run->failed; i++)
         jinja_append(run, now.sequence, given->positional[i]);
-    if (run->failed) return undefined_value();
+    if (run->failed) return jinja_failed();
     bool same = self.loop->changed.kind == JINJA_TUPLE && jinja_equal(run, self.loop->changed, now);
     self.loop->changed = now;
     return jinja_bool(!same);
@@ -170,7 +165,7 @@ static struct jinja_value strftime_now(struct jinja_run *run, struct jinja_value
     char format[258], text[2048];
     struct tm now = { 0 };
     const struct jinja_string *wanted = jinja_argument_string(run, given->bound[0]);
-    if (run->failed || !run->options->now) return undefined_value();
+    if (run->failed || !run->options->now) return jinja_failed();
     if (wanted->length + 2 > sizeof format || memchr(wanted->data, '\0', wanted->length))
         return jinja_raise(run, CHAT_ERROR_LIMIT, "the time format is too long");
     /* The mark in front tells an empty result from one that does not fit. */

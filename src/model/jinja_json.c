@@ -307,7 +307,7 @@ struct jinja_value jinja_to_json(struct jinja_run *run, struct jinja_value self,
         jinja_add_repeated(&spaces, ' ', width < 0 ? 0 : (size_t)width);
         style.indent = jinja_built(&spaces).string;
     }
-    if (run->failed) return (struct jinja_value){ .kind = JINJA_UNDEFINED };
+    if (run->failed) return jinja_failed();
     add_json(&builder, &style, self, 0);
     return jinja_built(&builder);
 }

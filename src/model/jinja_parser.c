@@ -99,7 +99,8 @@ const char *parser_describe(const struct parser *parser, char out[64])
     case TOKEN_STRING:
         return "a string";
     default:
-        snprintf(out, 64, "'%.*s'", (int)min_size(token->length, 40), token->text);
+        snprintf(out, 64, "'%.*s'", (int)unicode_check(token->text, min_size(token->length, 40)),
+                 token->text);
         return out;
     }
 }

@@ -60,7 +60,7 @@ void jinja_add_code_point(struct jinja_builder *builder, uint32_t code_point)
 
 struct jinja_value jinja_built(struct jinja_builder *builder)
 {
-    if (builder->run->failed) return (struct jinja_value){ .kind = JINJA_UNDEFINED };
+    if (builder->run->failed) return jinja_failed();
     return jinja_string_view(builder->run, builder->data ? builder->data : "", builder->length);
 }
 

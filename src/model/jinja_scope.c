@@ -46,7 +46,7 @@ static struct jinja_value from_context(struct jinja_run *run, const struct jinja
         bool no_clock = builtin && !run->options->now && jinja_is_text(name, "strftime_now");
         if (!builtin || no_clock) return jinja_undefined_name(JINJA_ABSENT, name);
         struct jinja_bound *bound = jinja_take(run, 1, sizeof *bound);
-        if (!bound) return (struct jinja_value){ .kind = JINJA_UNDEFINED };
+        if (!bound) return jinja_failed();
         bound->builtin = builtin;
         value = (struct jinja_value){ .kind = JINJA_FUNCTION, .bound = bound };
     }

@@ -2,11 +2,6 @@
 #include "model/jinja_run.h"
 #include "model/jinja_unicode.h"
 
-static struct jinja_value undefined_value(void)
-{
-    return (struct jinja_value){ .kind = JINJA_UNDEFINED };
-}
-
 /* ------------------------------------------------------------------ strip, case, padding */
 
 static struct jinja_value strip_side(struct jinja_run *run, struct jinja_value self,
@@ -102,7 +97,7 @@ static struct jinja_value pad_with(struct jinja_run *run, struct jinja_value sel
                                "The fill character must be exactly one character long");
         fill = unicode_decode(text->data, &bytes);
     }
-    return run->failed ? undefined_value() : jinja_pad(run, self.string, width, fill, alignment);
+    return run->failed ? jinja_failed() : jinja_pad(run, self.string, width, fill, alignment);
 }
 
 static struct jinja_value method_center(struct jinja_run *run, struct jinja_value self,
@@ -220,7 +215,7 @@ static struct jinja_value method_count(struct jinja_run *run, struct jinja_value
 {
     const struct jinja_string *wanted = jinja_argument_string(run, given->bound[0]);
     struct jinja_value part = part_between(run, self, given->bound[1], given->bound[2]);
-    if (run->failed || !jinja_charge(run, part.string->length)) return undefined_value();
+    if (run->failed || !jinja_charge(run, part.string->length)) return jinja_failed();
     const char *at = part.string->data, *end = at + part.string->length, *found;
     int64_t count = 0;
     if (!wanted->length) return jinja_int((int64_t)part.string->characters + 1);
@@ -244,7 +239,7 @@ static struct jinja_value match_affix(struct jinja_run *run, struct jinja_value 
 {
     struct jinja_value affix = given->bound[0];
     struct jinja_value part = part_between(run, self, given->bound[1], given->bound[2]);
-    if (run->failed) return undefined_value();
+    if (run->failed) return jinja_failed();
     if (affix.kind != JINJA_TUPLE) {
         const struct jinja_string *one = jinja_argument_string(run, affix);
         return jinja_bool(!run->failed && has_affix(part.string, one, end));
@@ -378,7 +373,7 @@ static struct jinja_value split(struct jinja_run *run, struct jinja_value self,
 {
     int64_t limit = jinja_argument_int(run, given->bound[1], -1);
     struct jinja_value parts = jinja_sequence(run, JINJA_LIST, 0);
-    if (run->failed || !jinja_charge(run, self.string->length)) return undefined_value();
+    if (run->failed || !jinja_charge(run, self.string->length)) return jinja_failed();
     if (!jinja_given(given->bound[0])) {
         if (from_right)
             rsplit_white(run, parts.sequence, self.string, limit);
@@ -387,7 +382,7 @@ static struct jinja_value split(struct jinja_run *run, struct jinja_value self,
         return parts;
     }
     const struct jinja_string *separator = jinja_argument_string(run, given->bound[0]);
-    if (run->failed) return undefined_value();
+    if (run->failed) return jinja_failed();
     if (!separator->length) return jinja_raise(run, CHAT_ERROR_VALUE, "empty separator");
     if (from_right)
         rsplit_at(run, parts.sequence, *self.string, separator, limit);
@@ -421,7 +416,7 @@ static struct jinja_value partition(struct jinja_run *run, struct jinja_value se
     const struct jinja_string *separator = jinja_argument_string(run, given->bound[0]);
     struct jinja_value parts = jinja_sequence(run, JINJA_TUPLE, 3);
     const char *found = NULL, *end = text->data + text->length;
-    if (run->failed || !jinja_charge(run, text->length)) return undefined_value();
+    if (run->failed || !jinja_charge(run, text->length)) return jinja_failed();
     if (!separator->length) return jinja_raise(run, CHAT_ERROR_VALUE, "empty separator");
     if (separator->length <= text->length)
         found = from_right ? last_match(run, text, separator)
@@ -459,14 +454,14 @@ static struct jinja_value method_replace(struct jinja_run *run, struct jinja_val
     const struct jinja_string *old = jinja_argument_string(run, given->bound[0]);
     const struct jinja_string *new = jinja_argument_string(run, given->bound[1]);
     int64_t limit = jinja_argument_int(run, given->bound[2], -1);
-    return run->failed ? undefined_value() : jinja_replace(run, self.string, old, new, limit);
+    return run->failed ? jinja_failed() : jinja_replace(run, self.string, old, new, limit);
 }
 
 static struct jinja_value method_join(struct jinja_run *run, struct jinja_value self,
                                       const struct jinja_arguments *given)
 {
     struct jinja_sequence *items = jinja_iterate(run, given->bound[0]);
-    return items ? jinja_join(run, self.string, items, true) : undefined_value();
+    return items ? jinja_join(run, self.string, items, true) : jinja_failed();
 }
 
 static struct jinja_value method_format(struct jinja_run *run, struct jinja_value self,

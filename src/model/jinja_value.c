@@ -80,7 +80,7 @@ static void note_error(struct jinja_run *run, enum chat_error_kind kind, const c
 struct jinja_value jinja_raise(struct jinja_run *run, enum chat_error_kind kind, const char *format,
                                ...)
 {
-    struct jinja_value undefined = { .kind = JINJA_UNDEFINED };
+    struct jinja_value undefined = jinja_failed();
     if (run->failed) return undefined;
     va_list arguments;
     va_start(arguments, format);
@@ -94,7 +94,7 @@ struct jinja_value jinja_raise_text(struct jinja_run *run, enum chat_error_kind 
                                     const struct jinja_string *text)
 {
     if (!run->failed) note_error(run, kind, text->data, text->length);
-    return (struct jinja_value){ .kind = JINJA_UNDEFINED };
+    return jinja_failed();
 }
 
 /* Jinja's name of a value's type in "'list object' has no attribute 'x'". */
@@ -146,6 +146,11 @@ struct jinja_value jinja_float(double real)
     return (struct jinja_value){ .kind = JINJA_FLOAT, .real = real };
 }
 
+struct jinja_value jinja_failed(void)
+{
+    return (struct jinja_value){ .kind = JINJA_UNDEFINED };
+}
+
 struct jinja_value jinja_undefined(const char *hint)
 {
     return (struct jinja_value){ .kind = JINJA_UNDEFINED, .owner = JINJA_KIND_COUNT, .hint = hint };
@@ -161,7 +166,7 @@ struct jinja_value jinja_undefined_name(enum jinja_kind owner, const struct jinj
 struct jinja_value jinja_string_view(struct jinja_run *run, const char *data, size_t length)
 {
     struct jinja_string *string = jinja_take(run, 1, sizeof *string);
-    if (!string) return (struct jinja_value){ .kind = JINJA_UNDEFINED };
+    if (!string) return jinja_failed();
     *string = (struct jinja_string){ .data = data,
                                      .length = length,
                                      .characters = unicode_count(data, length) };
@@ -171,7 +176,7 @@ struct jinja_value jinja_string_view(struct jinja_run *run, const char *data, si
 struct jinja_value jinja_string_copy(struct jinja_run *run, const char *data, size_t length)
 {
     char *copy = jinja_take(run, length, 1);
-    if (!copy) return (struct jinja_value){ .kind = JINJA_UNDEFINED };
+    if (!copy) return jinja_failed();
     if (length) memcpy(copy, data, length);
     return jinja_string_view(run, copy, length);
 }
@@ -207,14 +212,13 @@ struct jinja_value jinja_concatenate(struct jinja_run *run, const struct jinja_s
     uint64_t length;
     bool found;
     if (!string || !checked_add(&length, a->length, b->length) || !jinja_charge(run, b->length))
-        return (struct jinja_value){ .kind = JINJA_UNDEFINED };
+        return jinja_failed();
     struct jinja_growing *block = find_growing(run, a, &found);
     const char *start = a->data;
     if (!found || (size_t)(block->limit - block->end) < b->length) {
         size_t capacity = length + length / 2;
         char *fresh = jinja_take(run, capacity, 1);
-        if (!fresh || !jinja_charge(run, a->length))
-            return (struct jinja_value){ .kind = JINJA_UNDEFINED };
+        if (!fresh || !jinja_charge(run, a->length)) return jinja_failed();
         if (a->length) memcpy(fresh, a->data, a->length);
         *block = (struct jinja_growing){ fresh, fresh + a->length, fresh + capacity };
         start = fresh;
@@ -232,10 +236,10 @@ struct jinja_value jinja_concatenate(struct jinja_run *run, const struct jinja_s
 struct jinja_value jinja_sequence(struct jinja_run *run, enum jinja_kind kind, size_t capacity)
 {
     struct jinja_sequence *sequence = jinja_take(run, 1, sizeof *sequence);
-    if (!sequence) return (struct jinja_value){ .kind = JINJA_UNDEFINED };
+    if (!sequence) return jinja_failed();
     if (capacity) {
         sequence->items = jinja_take(run, capacity, sizeof *sequence->items);
-        if (!sequence->items) return (struct jinja_value){ .kind = JINJA_UNDEFINED };
+        if (!sequence->items) return jinja_failed();
         sequence->capacity = capacity;
     }
     return (struct jinja_value){ .kind = kind, .sequence = sequence };

@@ -125,6 +125,8 @@ struct jinja_value jinja_absent(void);
 struct jinja_value jinja_bool(bool truth);
 struct jinja_value jinja_int(int64_t integer);
 struct jinja_value jinja_float(double real);
+/* What is returned after an error. */
+struct jinja_value jinja_failed(void);
 /* Undefined with a whole sentence as its reason; `hint` is static text. */
 struct jinja_value jinja_undefined(const char *hint);
 /* Undefined because `owner` (ABSENT: the template's variables) has no `name`. */

@@ -247,11 +247,11 @@ static void note_event(struct output_parser *parser)
         break;
     case JSON_VALUE_BEGIN:
         span = span_of_key(parser);
-        if (span) *span = (struct output_span){ .start = parser->at };
+        if (span && !span->start) span->start = parser->at; /* of two, the first counts */
         break;
     case JSON_VALUE_END:
         span = span_of_key(parser);
-        if (span) span->end = parser->at + 1;
+        if (span && !span->end) span->end = parser->at + 1;
         break;
     default:
         break;

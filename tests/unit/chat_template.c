@@ -237,6 +237,26 @@ static void a_refusal_is_told_in_full(void **state)
     json_decref(context);
 }
 
+static void messages_are_whole_characters(void **state)
+{
+    (void)state;
+    struct chat_error detail;
+    json_t *context = json_of("{}");
+    char source[600] = "{{ d";
+    for (size_t i = 4; i + 8 < sizeof source; i += 2) {
+        source[i] = (char)0xC3;
+        source[i + 1] = (char)0xA9;
+    }
+    memcpy(source + sizeof source - 8, ".x }}", 6);
+    assert_null(render(source, strlen(source), context, NULL, &detail));
+    assert_int_equal(detail.kind, CHAT_ERROR_UNDEFINED);
+    json_t *text = json_string(detail.message); /* NULL when it is not UTF-8 */
+    assert_non_null(text);
+    json_decref(text);
+    chat_error_clear(&detail);
+    json_decref(context);
+}
+
 static void broken_sources_are_refused(void **state)
 {
     (void)state;
@@ -435,6 +455,7 @@ int main(void)
         cmocka_unit_test(wide_integers_are_refused_not_wrapped),
         cmocka_unit_test(errors_carry_line_and_column),
         cmocka_unit_test(a_refusal_is_told_in_full),
+        cmocka_unit_test(messages_are_whole_characters),
         cmocka_unit_test(broken_sources_are_refused),
         cmocka_unit_test(endless_templates_end),
         cmocka_unit_test(output_is_bounded),
