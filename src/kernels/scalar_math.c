@@ -47,14 +47,13 @@ double scalar_softplus(double x)
     return x > 20.0 ? x : scalar_log1p(scalar_exp(x));
 }
 
-/* x = n·π/2 + r, π/2 in three parts so that n·part is exact for n below 2^20 and
- * good to 2^-60 beyond; then both series on |r| ≤ π/4. */
+/* x = n·π/2 + r, π/2 in two parts.  fma rounds once, so that x - n·high is exact to
+ * the last bit of r for every n below 2^53; then both series on |r| ≤ π/4. */
 void scalar_sincos(double *sine, double *cosine, double x)
 {
-    const double part1 = 1.57079632673412561417e+00, part2 = 6.07710050630396597660e-11,
-                 part3 = 2.02226624879595063154e-21;
+    const double high = 1.57079632679489655800e+00, low = 6.12323399573676603587e-17;
     double n = rint(x * 6.36619772367581382433e-01);
-    double r = ((x - n * part1) - n * part2) - n * part3;
+    double r = fma(-n, low, fma(-n, high, x));
     double square = r * r, s = 1.0, c = 1.0;
     for (int i = 20; i > 0; i -= 2) {
         s = 1.0 - square / (i * (i + 1.0)) * s;

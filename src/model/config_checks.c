@@ -75,6 +75,11 @@ static const char *find_expert_problem(struct model_config *c)
     /* A group is scored by its two best experts. */
     if (c->router == ROUTER_SIGMOID && c->router_groups > 1 && c->experts / c->router_groups < 2)
         return "a group has less than two experts";
+    /* The width of a step's buffer of answers. */
+    if ((uint64_t)c->experts_per_token * c->width > UINT32_MAX)
+        return "num_experts_per_tok x hidden_size is too large";
+    if (c->shared_width > 0 && !family_has_slot(c->family, SLOT_SHARED_GATE))
+        return "a shared expert is asked for, and this family has none";
     if (c->routed_scale == 0.0f) c->routed_scale = 1.0f;
     if (!isfinite(c->routed_scale)) return "routed_scaling_factor is not a number";
     if (c->sparse_step == 0) c->sparse_step = 1;

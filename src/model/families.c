@@ -418,6 +418,16 @@ const struct family *family_find_gguf(const char *architecture)
     return NULL;
 }
 
+bool family_has_slot(const struct family *family, enum slot slot)
+{
+    for (size_t g = 0; g < RULE_GROUPS_MAX; g++) {
+        const struct rule_group *group = &family->groups[g];
+        for (size_t i = 0; i < group->count; i++)
+            if (group->rules[i].slot == slot) return true;
+    }
+    return false;
+}
+
 uint64_t dimension_size(const struct model_config *c, enum dimension dimension)
 {
     uint64_t delta_keys = (uint64_t)c->delta_key_heads * c->delta_key_width;

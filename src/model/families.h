@@ -103,6 +103,9 @@ struct family {
 const struct family *family_find(const char *model_type);
 const struct family *family_find_gguf(const char *architecture);
 
+/* Whether the family has tensors for this slot at all. */
+bool family_has_slot(const struct family *family, enum slot slot);
+
 /* Family `index` of the table, NULL after the last. */
 const struct family *family_at(size_t index);
 

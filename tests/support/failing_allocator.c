@@ -28,6 +28,9 @@ static void *allocate(void *user, size_t bytes, size_t alignment)
         atomic_store(&heap->fired, true);
         return NULL;
     }
+    if (heap->limit_bytes &&
+        (bytes > heap->limit_bytes || atomic_load(&heap->live_bytes) + bytes > heap->limit_bytes))
+        return NULL;
     if (alignment < _Alignof(max_align_t)) alignment = _Alignof(max_align_t);
     size_t room = (sizeof(struct header) + alignment - 1) & ~(alignment - 1);
     void *start = NULL;

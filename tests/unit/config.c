@@ -1,0 +1,373 @@
+/* config: what config.json may say, what an absent field means, and each refusal's sentence. */
+#include "support/test.h"
+
+#include "model/families.h"
+#include "support/failing_allocator.h"
+#include "support/tiny_model.h"
+
+/* Parses `json`; the config's arrays live in *arena. */
+static mf_status parse(struct model_config *out, const json_t *json, struct arena *arena,
+                       mf_error *why)
+{
+    arena_init(arena, &allocator_heap);
+    *why = (mf_error){ 0 };
+    return config_parse(out, json, arena, "some/config.json", why);
+}
+
+/* The standard tiny config with the fields of `changes` put in. */
+static json_t *changed(const char *changes)
+{
+    struct tiny_model tiny;
+    tiny_model_init(&tiny, &tiny_standard);
+    json_error_t problem;
+    json_t *config = json_deep_copy(tiny.config);
+    json_t *fields = json_loads(changes, 0, &problem);
+    if (!fields) fail_msg("%s: %s", changes, problem.text);
+    json_object_update(config, fields);
+    json_decref(fields);
+    tiny_model_free(&tiny);
+    return config;
+}
+
+static void check_refusal(const char *changes, mf_status status, const char *sentence)
+{
+    struct model_config config;
+    struct arena arena;
+    mf_error why;
+    json_t *json = changed(changes);
+    mf_status found = parse(&config, json, &arena, &why);
+    if (found != status)
+        fail_msg("%s gave %s (%s), %s was expected", changes, mf_status_name(found), why.text,
+                 mf_status_name(status));
+    if (!strstr(why.text, sentence) || !strstr(why.text, "some/config.json"))
+        fail_msg("%s: the sentence is \"%s\", it should name the file and say \"%s\"", changes,
+                 why.text, sentence);
+    arena_free(&arena);
+    json_decref(json);
+}
+
+static const struct {
+    const char *changes;
+    mf_status status;
+    const char *sentence;
+} refusals[] = {
+    { "{\"model_type\": null}", MF_ERR_FORMAT, "model_type is missing" },
+    { "{\"model_type\": 7}", MF_ERR_FORMAT, "model_type" },
+    { "{\"model_type\": \"llama\"}", MF_ERR_UNSUPPORTED,
+      "model_type \"llama\" is not supported; known: " },
+    { "{\"hidden_size\": 0}", MF_ERR_FORMAT, "hidden_size" },
+    { "{\"hidden_size\": -3}", MF_ERR_FORMAT, "hidden_size" },
+    { "{\"hidden_size\": 1048577}", MF_ERR_FORMAT, "hidden_size" },
+    { "{\"hidden_size\": \"32\"}", MF_ERR_FORMAT, "hidden_size" },
+    { "{\"hidden_size\": 32.5}", MF_ERR_FORMAT, "hidden_size" },
+    { "{\"vocab_size\": 0}", MF_ERR_FORMAT, "vocab_size" },
+    { "{\"vocab_size\": 99999999}", MF_ERR_FORMAT, "vocab_size" },
+    { "{\"max_position_embeddings\": 0}", MF_ERR_FORMAT, "max_position_embeddings" },
+    { "{\"rms_norm_eps\": 1.5}", MF_ERR_UNSUPPORTED, "rms_norm_eps is not between 0 and 1" },
+    { "{\"rms_norm_eps\": -1e-6}", MF_ERR_UNSUPPORTED, "rms_norm_eps is not between 0 and 1" },
+    { "{\"rms_norm_eps\": true}", MF_ERR_FORMAT, "rms_norm_eps" },
+    { "{\"num_hidden_layers\": 0}", MF_ERR_FORMAT, "num_hidden_layers" },
+    { "{\"num_hidden_layers\": 5000}", MF_ERR_FORMAT, "num_hidden_layers" },
+    { "{\"full_attention_interval\": 0}", MF_ERR_FORMAT, "full_attention_interval" },
+    { "{\"layer_types\": [\"linear_attention\"]}", MF_ERR_FORMAT,
+      "layer_types has 1 entries, 4 were expected" },
+    { "{\"layer_types\": \"linear_attention\"}", MF_ERR_FORMAT, "layer_types" },
+    { "{\"layer_types\": [\"linear_attention\", \"full_attention\", \"sliding_attention\", "
+      "\"full_attention\"]}",
+      MF_ERR_UNSUPPORTED, "layer_types[2] is \"sliding_attention\"" },
+    { "{\"layer_types\": [\"linear_attention\", 4, \"full_attention\", \"full_attention\"]}",
+      MF_ERR_UNSUPPORTED, "layer_types[1] is \"not a string\"" },
+    { "{\"num_attention_heads\": 5}", MF_ERR_UNSUPPORTED,
+      "num_attention_heads is not a multiple of num_key_value_heads" },
+    { "{\"num_key_value_heads\": 0}", MF_ERR_FORMAT, "num_key_value_heads" },
+    { "{\"head_dim\": 10000}", MF_ERR_FORMAT, "head_dim" },
+    { "{\"num_attention_heads\": 65536, \"head_dim\": 8192}", MF_ERR_UNSUPPORTED,
+      "the attention heads are too wide" },
+    { "{\"attn_output_gate\": false}", MF_ERR_UNSUPPORTED,
+      "attn_output_gate is not what this family has" },
+    { "{\"attn_output_gate\": \"no\"}", MF_ERR_FORMAT, "attn_output_gate" },
+    { "{\"attention_bias\": true}", MF_ERR_UNSUPPORTED, "attention_bias is true" },
+    { "{\"use_sliding_window\": true}", MF_ERR_UNSUPPORTED, "use_sliding_window is true" },
+    { "{\"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}}", MF_ERR_UNSUPPORTED,
+      "rope_type is \"linear\", default or yarn was expected" },
+    { "{\"rope_parameters\": {\"rope_type\": \"longrope\"}}", MF_ERR_UNSUPPORTED,
+      "rope_type is \"longrope\", default or yarn was expected" },
+    { "{\"rope_scaling\": {\"type\": \"yarn\"}}", MF_ERR_UNSUPPORTED,
+      "the factor of rope_scaling is missing or below 1" },
+    { "{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}}", MF_ERR_UNSUPPORTED,
+      "YaRN's original context or betas are missing or not positive" },
+    { "{\"scoring_func\": \"tanh\"}", MF_ERR_UNSUPPORTED,
+      "scoring_func is neither softmax nor sigmoid" },
+    { "{\"n_group\": 4}", MF_ERR_UNSUPPORTED,
+      "the number of experts is not a multiple of n_group" },
+    { "{\"n_group\": 3, \"topk_group\": 4}", MF_ERR_UNSUPPORTED,
+      "topk_group is not between 1 and n_group" },
+    { "{\"n_group\": 6, \"topk_group\": 1}", MF_ERR_UNSUPPORTED,
+      "num_experts_per_tok is greater than what topk_group groups hold" },
+    { "{\"moe_layer_freq\": 2}", MF_ERR_UNSUPPORTED, "moe_layer_freq is not 1" },
+    { "{\"mlp_only_layers\": [4]}", MF_ERR_FORMAT,
+      "mlp_only_layers holds something that is not a layer below 4" },
+    { "{\"mlp_only_layers\": [\"0\"]}", MF_ERR_FORMAT,
+      "mlp_only_layers holds something that is not a layer below 4" },
+    { "{\"rope_parameters\": {\"rope_theta\": 0.5}}", MF_ERR_UNSUPPORTED,
+      "rope_theta is out of range" },
+    { "{\"rope_parameters\": {\"rope_theta\": 1e13}}", MF_ERR_UNSUPPORTED,
+      "rope_theta is out of range" },
+    { "{\"rope_parameters\": {\"partial_rotary_factor\": 0}}", MF_ERR_UNSUPPORTED,
+      "partial_rotary_factor is not above 0 and at most 1" },
+    { "{\"rope_parameters\": {\"partial_rotary_factor\": 1.5}}", MF_ERR_UNSUPPORTED,
+      "partial_rotary_factor is not above 0 and at most 1" },
+    { "{\"rope_parameters\": {\"partial_rotary_factor\": 0.4}}", MF_ERR_UNSUPPORTED,
+      "the rotary part of a head is not an even number of its channels" },
+    { "{\"linear_num_value_heads\": 3}", MF_ERR_UNSUPPORTED,
+      "linear_num_value_heads is not a multiple of linear_num_key_heads" },
+    { "{\"linear_num_key_heads\": 0}", MF_ERR_FORMAT, "linear_num_key_heads" },
+    { "{\"linear_conv_kernel_dim\": 65}", MF_ERR_FORMAT, "linear_conv_kernel_dim" },
+    { "{\"linear_num_value_heads\": 65536, \"linear_value_head_dim\": 8192}", MF_ERR_UNSUPPORTED,
+      "the linear attention heads are too wide" },
+    { "{\"num_experts\": 0}", MF_ERR_FORMAT, "num_experts" },
+    { "{\"num_experts_per_tok\": 7}", MF_ERR_UNSUPPORTED,
+      "num_experts_per_tok is greater than num_experts" },
+    { "{\"hidden_act\": \"gelu\"}", MF_ERR_UNSUPPORTED, "hidden_act is not \"silu\"" },
+    { "{\"tie_word_embeddings\": 1}", MF_ERR_FORMAT, "tie_word_embeddings" },
+    { "{\"eos_token_id\": 50}", MF_ERR_FORMAT, "not a token id below 50" },
+    { "{\"eos_token_id\": [1, -2]}", MF_ERR_FORMAT, "not a token id below 50" },
+    { "{\"eos_token_id\": \"</s>\"}", MF_ERR_FORMAT, "eos_token_id holds a string" },
+    { "{\"eos_token_id\": [0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}", MF_ERR_UNSUPPORTED,
+      "more than 16 end tokens" },
+    /* sizes that are legal one by one; their product is what a step's buffers have */
+    { "{\"hidden_size\": 1048576, \"num_experts\": 65536, \"num_experts_per_tok\": 65536}",
+      MF_ERR_UNSUPPORTED, "num_experts_per_tok x hidden_size is too large" },
+};
+
+static void every_refusal_names_file_and_field(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(refusals); i++)
+        check_refusal(refusals[i].changes, refusals[i].status, refusals[i].sentence);
+}
+
+static void what_is_not_an_object_is_refused(void **state)
+{
+    (void)state;
+    static const char *const texts[] = { "[]", "7", "\"x\"", "{}", "null" };
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        struct model_config config;
+        struct arena arena;
+        mf_error why;
+        json_t *json = json_loads(texts[i], JSON_DECODE_ANY, NULL);
+        assert_int_equal(parse(&config, json, &arena, &why), MF_ERR_FORMAT);
+        assert_non_null(strstr(why.text, "model_type is missing"));
+        arena_free(&arena);
+        json_decref(json);
+    }
+}
+
+static void every_field_is_read(void **state)
+{
+    (void)state;
+    struct model_config c;
+    struct arena arena;
+    mf_error why;
+    json_t *json = changed("{\"eos_token_id\": [3, 5, 3], \"tie_word_embeddings\": true}");
+    assert_int_equal(parse(&c, json, &arena, &why), MF_OK);
+    const struct tiny_shape *s = &tiny_standard;
+    assert_string_equal(c.family->name, "qwen3_5_moe");
+    assert_int_equal(c.width, s->width);
+    assert_int_equal(c.vocab_size, s->vocab_size);
+    assert_int_equal(c.context_length, s->context_length);
+    assert_true(c.norm_epsilon == 1e-6f);
+    assert_true(c.tied_head);
+    assert_int_equal(c.layer_count, s->layers);
+    assert_int_equal(c.heads, s->heads);
+    assert_int_equal(c.kv_heads, s->kv_heads);
+    assert_int_equal(c.head_width, s->head_width);
+    assert_int_equal(c.rope.rotary_width, 4);
+    assert_true(c.rope.theta == 10000.0);
+    assert_int_equal(c.delta_key_heads, s->key_heads);
+    assert_int_equal(c.delta_value_heads, s->value_heads);
+    assert_int_equal(c.delta_key_width, s->key_width);
+    assert_int_equal(c.delta_value_width, s->value_width);
+    assert_int_equal(c.delta_taps, s->taps);
+    assert_int_equal(config_delta_channels(&c), 2 * 16 + 32);
+    assert_int_equal(c.experts, s->experts);
+    assert_int_equal(c.experts_per_token, s->experts_per_token);
+    assert_int_equal(c.expert_width, s->expert_width);
+    assert_int_equal(c.shared_width, s->shared_width);
+    assert_int_equal(c.end_token_count, 2); /* each once */
+    assert_int_equal(c.end_tokens[0], 3);
+    assert_int_equal(c.end_tokens[1], 5);
+    arena_free(&arena);
+    json_decref(json);
+}
+
+/* A config with nothing but its type is the family's standard model. */
+static void absent_fields_have_the_family_defaults(void **state)
+{
+    (void)state;
+    struct model_config c;
+    struct arena arena;
+    mf_error why;
+    json_t *json = json_pack("{s:s, s:n}", "model_type", "qwen3_5_moe", "hidden_size");
+    assert_int_equal(parse(&c, json, &arena, &why), MF_OK);
+    assert_int_equal(c.width, 2048);
+    assert_int_equal(c.layer_count, 40);
+    assert_int_equal(c.heads, 16);
+    assert_int_equal(c.rope.rotary_width, 64);
+    assert_int_equal(c.experts, 256);
+    assert_int_equal(c.experts_per_token, 8);
+    assert_int_equal(c.end_token_count, 0);
+    assert_false(c.tied_head);
+    for (uint32_t i = 0; i < 40; i++)
+        assert_int_equal(c.mixers[i], i % 4 == 3 ? MIXER_ATTENTION : MIXER_DELTA);
+    arena_free(&arena);
+    json_decref(json);
+}
+
+static void layer_types_win_over_the_interval(void **state)
+{
+    (void)state;
+    struct model_config c;
+    struct arena arena;
+    mf_error why;
+    json_t *json = changed("{\"layer_types\": [\"full_attention\", \"linear_attention\", "
+                           "\"linear_attention\", \"full_attention\"]}");
+    assert_int_equal(parse(&c, json, &arena, &why), MF_OK);
+    static const enum mixer_kind expected[] = { MIXER_ATTENTION, MIXER_DELTA, MIXER_DELTA,
+                                                MIXER_ATTENTION };
+    for (size_t i = 0; i < 4; i++) assert_int_equal(c.mixers[i], expected[i]);
+    arena_free(&arena);
+    json_decref(json);
+}
+
+/* Models with a vision part keep the numbers in text_config; what stands outside is not
+ * theirs, except the end tokens. */
+static void text_config_is_the_language_model(void **state)
+{
+    (void)state;
+    struct tiny_model tiny;
+    struct model_config c;
+    struct arena arena;
+    mf_error why;
+    tiny_model_init(&tiny, &tiny_odd);
+    json_object_set_new(tiny.config, "hidden_size", json_integer(77));
+    json_object_set_new(tiny.config, "vision_config", json_pack("{s:i}", "hidden_size", 5));
+    json_object_set_new(tiny_model_sizes(&tiny), "eos_token_id", json_integer(9));
+    assert_int_equal(parse(&c, tiny.config, &arena, &why), MF_OK);
+    assert_int_equal(c.width, tiny_odd.width);
+    assert_int_equal(c.end_token_count, 2);
+    assert_int_equal(c.end_tokens[0], 1);
+    assert_int_equal(c.end_tokens[1], 9);
+    arena_free(&arena);
+    /* either place may say that the head is the embedding; the inner one is nearer */
+    json_object_set_new(tiny.config, "tie_word_embeddings", json_true());
+    json_object_del(tiny_model_sizes(&tiny), "tie_word_embeddings");
+    assert_int_equal(parse(&c, tiny.config, &arena, &why), MF_OK);
+    assert_true(c.tied_head);
+    arena_free(&arena);
+    json_object_set_new(tiny_model_sizes(&tiny), "tie_word_embeddings", json_false());
+    assert_int_equal(parse(&c, tiny.config, &arena, &why), MF_OK);
+    assert_false(c.tied_head);
+    arena_free(&arena);
+    tiny_model_free(&tiny);
+}
+
+static void older_files_keep_rope_at_the_top(void **state)
+{
+    (void)state;
+    struct model_config c;
+    struct arena arena;
+    mf_error why;
+    json_t *json = changed("{\"rope_parameters\": null, \"rope_theta\": 5000, "
+                           "\"partial_rotary_factor\": 0.25, \"rope_scaling\": null}");
+    assert_int_equal(parse(&c, json, &arena, &why), MF_OK);
+    assert_true(c.rope.theta == 5000.0);
+    assert_int_equal(c.rope.rotary_width, 2);
+    arena_free(&arena);
+    json_decref(json);
+}
+
+static void a_vast_context_is_cut_to_the_limit(void **state)
+{
+    (void)state;
+    struct model_config c;
+    struct arena arena;
+    mf_error why;
+    json_t *json = changed("{\"max_position_embeddings\": 4000000000}");
+    assert_int_equal(parse(&c, json, &arena, &why), MF_OK);
+    assert_int_equal(c.context_length, 1 << 20);
+    arena_free(&arena);
+    json_decref(json);
+}
+
+/* A family's default must be complete: what no file says is refused, never divided by. */
+static void a_bare_type_never_crashes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; family_at(i); i++) {
+        struct model_config c;
+        struct arena arena;
+        mf_error why;
+        json_t *json = json_pack("{s:s}", "model_type", family_at(i)->model_types[0]);
+        if (parse(&c, json, &arena, &why) == MF_OK) {
+            assert_true(c.width > 0 && c.heads > 0 && c.kv_heads > 0 && c.head_width > 0);
+            assert_true(c.layer_count > 0 && c.vocab_size > 0 && c.context_length > 0);
+            assert_true(c.experts > 0 && c.experts_per_token > 0 && c.expert_width > 0);
+            assert_true(c.mixers && c.ffns);
+        }
+        arena_free(&arena);
+        json_decref(json);
+    }
+}
+
+static void no_memory_is_reported(void **state)
+{
+    (void)state;
+    struct failing_allocator heap;
+    struct model_config c;
+    struct arena arena;
+    mf_error why;
+    json_t *json = changed("{}");
+    failing_allocator_init(&heap);
+    arena_init(&arena, &heap.allocator);
+    failing_allocator_arm(&heap, 1);
+    assert_int_equal(config_parse(&c, json, &arena, "x", &why), MF_ERR_MEMORY);
+    failing_allocator_disarm(&heap);
+    arena_free(&arena);
+    assert_int_equal(heap.live_bytes, 0);
+    json_decref(json);
+}
+
+static void families_are_found_by_every_type(void **state)
+{
+    (void)state;
+    size_t count = 0;
+    for (; family_at(count); count++) {
+        const struct family *family = family_at(count);
+        for (size_t i = 0; i < COUNT_OF(family->model_types); i++)
+            if (family->model_types[i])
+                assert_ptr_equal(family_find(family->model_types[i]), family);
+    }
+    assert_true(count >= 1);
+    assert_null(family_at(count));
+    assert_null(family_find("qwen3_5_mo"));
+    assert_null(family_find(""));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_refusal_names_file_and_field),
+        cmocka_unit_test(what_is_not_an_object_is_refused),
+        cmocka_unit_test(every_field_is_read),
+        cmocka_unit_test(absent_fields_have_the_family_defaults),
+        cmocka_unit_test(layer_types_win_over_the_interval),
+        cmocka_unit_test(text_config_is_the_language_model),
+        cmocka_unit_test(older_files_keep_rope_at_the_top),
+        cmocka_unit_test(a_vast_context_is_cut_to_the_limit),
+        cmocka_unit_test(a_bare_type_never_crashes),
+        cmocka_unit_test(no_memory_is_reported),
+        cmocka_unit_test(families_are_found_by_every_type),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

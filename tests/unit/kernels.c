@@ -1,0 +1,254 @@
+/* kernels: numbers that are special, results that replace inputs, tiles of any size, and the
+ * scalar functions against the C library's.  conformance/kernels.c has the table of cases. */
+#include "support/test.h"
+
+#include "kernels/kernels.h"
+#include "kernels/scalar_math.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static struct machine machine;
+static const struct kernels *generic;
+static const float epsilon = 1e-6f;
+
+/* Rows of numbers of every size, the same every time. */
+static void fill(float *row, size_t n, uint64_t seed)
+{
+    for (size_t i = 0; i < n; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        row[i] = (float)((double)(seed >> 40) * 0x1p-23 - 1.0);
+        if (i % 5 == 4) row[i] *= 1e6f;
+    }
+}
+
+static void check_bits(const char *what, const char *set, const float *found, const float *expected,
+                       size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(&found[i], &expected[i], sizeof(float)) != 0)
+            fail_msg("%s: %s gives %a for number %zu of %zu, %a was expected", what, set,
+                     (double)found[i], i, n, (double)expected[i]);
+}
+
+/* ------------------------------------------------------------ special numbers */
+
+/* exp over its whole range, seen through a softmax of two. */
+static void exp_is_good_to_two_units(void **state)
+{
+    (void)state;
+    double worst = 0;
+    for (double x = -87.0; x < 0.0; x += 0.00371) {
+        /* softmax of { 0, x }: 1 / (1 + e) and e / (1 + e), whose quotient is e */
+        float pair[2] = { 0.0f, (float)x };
+        double exact = exp((double)pair[1]);
+        generic->softmax(pair, 2);
+        double found = (double)pair[1] / (double)pair[0];
+        worst = fmax(worst, fabs(found - exact) / exact);
+    }
+    print_message("    exp: %.2f units in the last place\n", worst / 0x1p-23);
+    /* two units of exp, and a rounding in each of the two products */
+    assert_true(worst <= 3 * 0x1p-23);
+}
+
+static void gates_reach_their_ends(void **state)
+{
+    (void)state;
+    for (size_t i = 0; kernels_at(&machine, i); i++) {
+        const struct kernels *k = kernels_at(&machine, i);
+        float x[] = { 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f };
+        const float gate[] = { 200.0f, -200.0f, INFINITY, -INFINITY, NAN, 0.0f };
+        k->sigmoid_multiply(x, x, gate, 6);
+        assert_true(x[0] == 1.0f && x[1] == 0.0f && x[2] == 1.0f && x[3] == 0.0f);
+        assert_true(isnan(x[4]) && x[5] == 0.5f);
+        float s[] = { 200.0f, -200.0f, NAN, 0.0f };
+        k->silu(s, 4);
+        assert_true(s[0] == 200.0f && s[1] == 0.0f && isnan(s[2]) && s[3] == 0.0f);
+    }
+}
+
+static void softmax_of_special_rows(void **state)
+{
+    (void)state;
+    for (size_t i = 0; kernels_at(&machine, i); i++) {
+        const struct kernels *k = kernels_at(&machine, i);
+        for (size_t n = 1; n <= 70; n++) {
+            float equal[70], masked[70], empty[70], poisoned[70];
+            for (size_t j = 0; j < n; j++) {
+                equal[j] = -1e30f;
+                masked[j] = j == n / 2 ? -5.0f : -INFINITY;
+                empty[j] = -INFINITY;
+                poisoned[j] = j == n - 1 ? NAN : 1.0f;
+            }
+            k->softmax(equal, n);
+            k->softmax(masked, n);
+            k->softmax(empty, n);
+            k->softmax(poisoned, n);
+            for (size_t j = 0; j < n; j++) {
+                assert_true(equal[j] == 1.0f / (float)n);
+                assert_true(masked[j] == (j == n / 2 ? 1.0f : 0.0f));
+                assert_true(isnan(empty[j]) && isnan(poisoned[j])); /* visible, not hidden */
+            }
+        }
+        k->softmax(NULL, 0);
+    }
+}
+
+static void norms_of_zeroes_are_zero(void **state)
+{
+    (void)state;
+    float zeroes[70] = { 0 }, weights[70], out[70];
+    for (size_t i = 0; i < 70; i++) weights[i] = 2.0f;
+    for (size_t i = 0; kernels_at(&machine, i); i++) {
+        const struct kernels *k = kernels_at(&machine, i);
+        k->rms_norm(out, zeroes, weights, epsilon, 70);
+        k->unit_norm(zeroes, 1.0f, epsilon, 70);
+        for (size_t j = 0; j < 70; j++) assert_true(out[j] == 0.0f && zeroes[j] == 0.0f);
+    }
+}
+
+/* A product's bits do not depend on the tile that it is computed in. */
+static void a_block_is_made_of_dots(void **state)
+{
+    (void)state;
+    enum { N = 77, MANY = 21 };
+    static float w[N * MANY], x[N * MANY];
+    fill(w, COUNT_OF(w), 5);
+    fill(x, COUNT_OF(x), 6);
+    for (size_t i = 0; kernels_at(&machine, i); i++) {
+        const struct kernels *k = kernels_at(&machine, i);
+        for (size_t w_rows = 1; w_rows <= MANY; w_rows++) {
+            for (size_t x_rows = 1; x_rows <= MANY; x_rows++) {
+                const float *rows[MANY];
+                float results[MANY][MANY], *out[MANY];
+                for (size_t j = 0; j < x_rows; j++) {
+                    rows[j] = x + j * N;
+                    out[j] = results[j];
+                }
+                k->dot_block(&(struct dot_block){ w, rows, out, w_rows, x_rows, N });
+                for (size_t j = 0; j < x_rows * w_rows; j++) {
+                    float expected = generic->dot(w + j % w_rows * N, rows[j / w_rows], N);
+                    check_bits("dot_block", k->name, &results[j / w_rows][j % w_rows], &expected,
+                               1);
+                }
+            }
+        }
+    }
+}
+
+/* Outputs that are inputs, where the header allows it. */
+static void results_may_replace_inputs(void **state)
+{
+    (void)state;
+    for (size_t n = 1; n <= 70; n++) {
+        float a[70], b[70], apart[70], same[70];
+        fill(a, n, n);
+        fill(b, n, n + 100);
+        for (size_t i = 0; kernels_at(&machine, i); i++) {
+            const struct kernels *k = kernels_at(&machine, i);
+#define CHECK_ALIAS(call_apart, call_same, from)                                                   \
+    call_apart;                                                                                    \
+    memcpy(same, from, n * sizeof(float));                                                         \
+    call_same;                                                                                     \
+    check_bits(#call_same, k->name, same, apart, n)
+            CHECK_ALIAS(k->rms_norm(apart, a, b, epsilon, n),
+                        k->rms_norm(same, same, b, epsilon, n), a);
+            CHECK_ALIAS(k->silu_multiply(apart, a, b, n), k->silu_multiply(same, same, b, n), a);
+            CHECK_ALIAS(k->silu_multiply(apart, a, b, n), k->silu_multiply(same, a, same, n), b);
+            CHECK_ALIAS(k->sigmoid_multiply(apart, a, b, n), k->sigmoid_multiply(same, same, b, n),
+                        a);
+            CHECK_ALIAS(k->sigmoid_multiply(apart, a, b, n), k->sigmoid_multiply(same, a, same, n),
+                        b);
+#undef CHECK_ALIAS
+        }
+    }
+}
+
+/* -------------------------------------------------------------- scalar_math */
+
+/* Relative error against the C library, in units of 2^-52. */
+static double units(double found, double exact)
+{
+    return exact == 0.0 ? (found == 0.0 ? 0.0 : HUGE_VAL) : fabs((found - exact) / exact) * 0x1p52;
+}
+
+static void scalars_agree_with_libm(void **state)
+{
+    (void)state;
+    double worst_exp = 0, worst_log = 0, worst_sigmoid = 0, worst_softplus = 0;
+    for (double x = -700.0; x <= 700.0; x += 0.0371) {
+        worst_exp = fmax(worst_exp, units(scalar_exp(x), exp(x)));
+        worst_sigmoid = fmax(worst_sigmoid, units(scalar_sigmoid(x), 1.0 / (1.0 + exp(-x))));
+        double softplus = x > 30.0 ? x + log1p(exp(-x)) : log1p(exp(x));
+        worst_softplus = fmax(worst_softplus, fabs(scalar_softplus(x) - softplus) / softplus);
+    }
+    for (double x = -0.9999; x < 1e6; x = x < 2.0 ? x + 0.00037 : x * 1.01)
+        worst_log =
+            fmax(worst_log, fabs(scalar_log1p(x) - log1p(x)) / fmax(fabs(log1p(x)), 0x1p-52));
+    for (double x = 1e-18; x < 1e-2; x *= 1.7)
+        worst_log = fmax(worst_log, fabs(scalar_log1p(x) - log1p(x)) / log1p(x));
+    print_message("    exp %.1f, sigmoid %.1f units; softplus %.1e, log1p %.1e relative\n",
+                  worst_exp, worst_sigmoid, worst_softplus, worst_log);
+    assert_true(worst_exp <= 4 && worst_sigmoid <= 6);
+    assert_true(worst_log <= 4e-15);
+    assert_true(worst_softplus <= 1.1e-10); /* beyond 20 it is x: e^-20 / 20 */
+}
+
+static void scalars_at_their_ends(void **state)
+{
+    (void)state;
+    assert_true(scalar_exp(0.0) == 1.0 && scalar_exp(-INFINITY) == 0.0);
+    assert_true(isinf(scalar_exp(710.0)) && isinf(scalar_exp(INFINITY)) && isnan(scalar_exp(NAN)));
+    assert_true(scalar_sigmoid(0.0) == 0.5 && scalar_sigmoid(INFINITY) == 1.0);
+    assert_true(scalar_sigmoid(-INFINITY) == 0.0 && isnan(scalar_sigmoid(NAN)));
+    assert_true(scalar_softplus(1000.0) == 1000.0 && scalar_softplus(-1000.0) == 0.0);
+    assert_true(isnan(scalar_softplus(NAN)) && scalar_log1p(0.0) == 0.0);
+}
+
+static void angles_agree_with_libm(void **state)
+{
+    (void)state;
+    double sine, cosine, near = 0, far = 0;
+    for (double x = -1000.0; x < 1000.0; x += 0.0173) {
+        scalar_sincos(&sine, &cosine, x);
+        near = fmax(near, fmax(fabs(sine - sin(x)), fabs(cosine - cos(x))));
+    }
+    for (double x = 1e3; x <= 1e9; x *= 1.0003) {
+        scalar_sincos(&sine, &cosine, x);
+        far = fmax(far, fmax(fabs(sine - sin(x)), fabs(cosine - cos(x))));
+    }
+    print_message("    sin and cos: %.1e near zero, %.1e up to 1e9\n", near, far);
+    assert_true(near <= 4e-16 && far <= 4e-16);
+    scalar_sincos(&sine, &cosine, 0.0);
+    assert_true(sine == 0.0 && cosine == 1.0);
+}
+
+static void sets_are_found_by_name(void **state)
+{
+    (void)state;
+    assert_ptr_equal(kernels_select(&machine, NULL), kernels_at(&machine, 0));
+    assert_ptr_equal(kernels_select(&machine, "generic"), generic);
+    assert_null(kernels_select(&machine, "sse9"));
+    size_t count = 0;
+    for (; kernels_at(&machine, count); count++)
+        assert_ptr_equal(kernels_select(&machine, kernels_at(&machine, count)->name),
+                         kernels_at(&machine, count));
+    assert_ptr_equal(kernels_at(&machine, count - 1), generic);
+    struct machine bare = { 0 }; /* a CPU that can do nothing special */
+    assert_ptr_equal(kernels_select(&bare, NULL), generic);
+    assert_null(kernels_at(&bare, 1));
+}
+
+int main(void)
+{
+    machine_probe(&machine);
+    generic = kernels_select(&machine, "generic");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sets_are_found_by_name),     cmocka_unit_test(a_block_is_made_of_dots),
+        cmocka_unit_test(results_may_replace_inputs), cmocka_unit_test(exp_is_good_to_two_units),
+        cmocka_unit_test(gates_reach_their_ends),     cmocka_unit_test(softmax_of_special_rows),
+        cmocka_unit_test(norms_of_zeroes_are_zero),   cmocka_unit_test(scalars_agree_with_libm),
+        cmocka_unit_test(scalars_at_their_ends),      cmocka_unit_test(angles_agree_with_libm),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

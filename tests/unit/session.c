@@ -1,0 +1,531 @@
+/* session: what a session computes (against the same model in double), that its bits depend on
+ * nothing but the tokens, and what it refuses. */
+#include "support/test.h"
+
+#include "support/heap_guard.h"
+#include "support/plain_model.h"
+#include "support/tiny_engine.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { TOKENS = 150 }; /* over two page edges */
+
+static float *copy_logits(const mf_session *session)
+{
+    size_t bytes = mf_model_vocab_size(session->model) * sizeof(float);
+    float *copy = malloc(bytes);
+    assert_true(copy && mf_session_logits(session));
+    return memcpy(copy, mf_session_logits(session), bytes);
+}
+
+static void must_feed(mf_session *session, const int32_t *tokens, size_t count)
+{
+    mf_error why = { 0 };
+    tiny_must(mf_session_feed(session, tokens, count, &why), &why);
+}
+
+struct gathered {
+    float *logits; /* [tokens][vocabulary] */
+    size_t vocab_size, next;
+};
+
+static void gather(void *user, size_t index, const float *logits)
+{
+    struct gathered *g = user;
+    assert_int_equal(index, g->next++);
+    memcpy(g->logits + index * g->vocab_size, logits, g->vocab_size * sizeof(float));
+}
+
+/* Every position's logits, to be freed. */
+static float *all_logits(struct tiny_engine *t, const int32_t *tokens, size_t count, uint32_t chunk)
+{
+    mf_error why = { 0 };
+    struct gathered g = { .vocab_size = t->tiny.shape.vocab_size };
+    g.logits = malloc(count * g.vocab_size * sizeof(float));
+    assert_non_null(g.logits);
+    mf_session *session = tiny_session(t, chunk);
+    tiny_must(mf_session_feed_each(session, tokens, count, gather, &g, &why), &why);
+    assert_int_equal(g.next, count);
+    assert_memory_equal(mf_session_logits(session), g.logits + (count - 1) * g.vocab_size,
+                        g.vocab_size * sizeof(float));
+    mf_session_close(session);
+    return g.logits;
+}
+
+/* ------------------------------------------------------------ right numbers */
+
+static void check_against_double(const struct tiny_shape *shape)
+{
+    struct tiny_engine t;
+    struct plain_model plain;
+    int32_t tokens[TOKENS];
+    size_t vocab = shape->vocab_size;
+    double *expected = malloc(vocab * sizeof *expected), worst = 0, gap = 1;
+    assert_non_null(expected);
+    tiny_engine_open(&t, shape, NULL);
+    tiny_tokens(tokens, &t, TOKENS);
+    float *found = all_logits(&t, tokens, TOKENS, 64);
+    plain_model_init(&plain, &t.tiny);
+    for (size_t i = 0; i < TOKENS; i++) {
+        double most = 0, error = 0;
+        plain_model_step(&plain, tokens[i], expected);
+        gap = fmin(gap, plain.trace.gap);
+        for (size_t v = 0; v < vocab; v++) {
+            most = fmax(most, fabs(expected[v]));
+            error = fmax(error, fabs((double)found[i * vocab + v] - expected[v]));
+        }
+        worst = fmax(worst, error / most);
+    }
+    print_message("    width %u, %u of %u experts, taps %u: %.1e\n", shape->width,
+                  shape->experts_per_token, shape->experts, shape->taps, worst);
+    if (!(worst <= 2e-4)) fail_msg("logits are off by %g (smallest router gap %g)", worst, gap);
+    plain_model_free(&plain);
+    free(found);
+    free(expected);
+    tiny_engine_close(&t);
+}
+
+static void logits_agree_with_double(void **state)
+{
+    (void)state;
+    check_against_double(&tiny_standard);
+    check_against_double(&tiny_odd);
+    check_against_double(&tiny_affine);
+}
+
+static void odd_shapes_work(void **state)
+{
+    (void)state;
+    struct tiny_shape shape = tiny_odd;
+    shape.taps = 1; /* a convolution without a past */
+    check_against_double(&shape);
+    shape = tiny_odd;
+    shape.experts = shape.experts_per_token = 1;
+    check_against_double(&shape);
+    shape = tiny_standard;
+    shape.interval = 1; /* full attention alone */
+    check_against_double(&shape);
+    shape = tiny_standard;
+    shape.interval = 5; /* delta nets alone */
+    check_against_double(&shape);
+    shape = tiny_standard;
+    shape.layers = 1;
+    shape.width = 8;
+    shape.expert_width = 8;
+    shape.vocab_size = 2;
+    check_against_double(&shape);
+    shape = tiny_affine;
+    shape.format = FORMAT_AFFINE8;
+    shape.group = 8;
+    shape.expert_width = 24;
+    shape.key_width = 9;
+    shape.tied = true;
+    check_against_double(&shape);
+    shape = tiny_affine;
+    shape.format = FORMAT_AFFINE3; /* no kernel of its own */
+    check_against_double(&shape);
+}
+
+/* --------------------------------------------------------------- same bits */
+
+/* The reference: one thread, plain kernels, one chunk. */
+static float *reference_logits(const struct tiny_shape *shape, int32_t tokens[TOKENS])
+{
+    struct tiny_engine t;
+    tiny_engine_open(&t, shape, &(mf_engine_options){ .thread_count = 1, .backend = "reference" });
+    tiny_tokens(tokens, &t, TOKENS);
+    float *logits = all_logits(&t, tokens, TOKENS, 512);
+    tiny_engine_close(&t);
+    return logits;
+}
+
+static const struct tiny_shape *const shapes[] = { &tiny_standard, &tiny_odd, &tiny_affine };
+
+static void chunks_threads_and_kernels_change_no_bit(void **state)
+{
+    (void)state;
+    static const uint32_t chunks[] = { 512, 64, 7, 1 }, threads[] = { 1, 2, 4 };
+    static const char *const backends[] = { "reference", "cpu" };
+    for (size_t s = 0; s < COUNT_OF(shapes); s++) {
+        int32_t tokens[TOKENS];
+        float *expected = reference_logits(shapes[s], tokens);
+        for (size_t i = 0; i < 2 * COUNT_OF(threads); i++) {
+            struct tiny_engine t;
+            tiny_engine_open(
+                &t, shapes[s],
+                &(mf_engine_options){ .thread_count = threads[i / 2], .backend = backends[i % 2] });
+            for (size_t c = 0; c < COUNT_OF(chunks); c++) {
+                float *found = all_logits(&t, tokens, TOKENS, chunks[c]);
+                if (memcmp(found, expected, TOKENS * shapes[s]->vocab_size * sizeof *found) != 0)
+                    fail_msg("%s, %u threads, chunks of %u: other bits", backends[i % 2],
+                             threads[i / 2], chunks[c]);
+                free(found);
+            }
+            tiny_engine_close(&t);
+        }
+        free(expected);
+    }
+}
+
+/* A prompt at once, and the same tokens in feeds of every size. */
+static void feeds_of_any_size_give_the_same_bits(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < COUNT_OF(shapes); s++) {
+        struct tiny_engine t;
+        int32_t tokens[TOKENS];
+        float *expected = reference_logits(shapes[s], tokens);
+        size_t vocab = shapes[s]->vocab_size;
+        tiny_engine_open(&t, shapes[s], NULL);
+        mf_session *session = tiny_session(&t, 16);
+        for (size_t at = 0, count = 0; at < TOKENS; at += count) {
+            count = 1 + at % 23;
+            if (count > TOKENS - at) count = TOKENS - at;
+            must_feed(session, tokens + at, count);
+            assert_int_equal(mf_session_position(session), at + count);
+            assert_memory_equal(mf_session_logits(session), expected + (at + count - 1) * vocab,
+                                vocab * sizeof(float));
+        }
+        mf_session_close(session);
+        tiny_engine_close(&t);
+        free(expected);
+    }
+}
+
+/* An allocator whose memory is full of NaN: nothing that was not written is ever read. */
+static void *allocate_dirty(void *user, size_t bytes, size_t alignment)
+{
+    mf_allocator *inner = user;
+    void *memory = inner->allocate(inner->user, bytes, alignment);
+    return memory ? memset(memory, 0xff, bytes) : NULL;
+}
+
+static void release_dirty(void *user, void *pointer, size_t bytes)
+{
+    mf_allocator *inner = user;
+    inner->release(inner->user, pointer, bytes);
+}
+
+static void old_memory_is_never_read(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < COUNT_OF(shapes); s++) {
+        int32_t tokens[TOKENS];
+        mf_error why = { 0 };
+        float *expected = reference_logits(shapes[s], tokens);
+        mf_allocator heap = allocator_heap;
+        const mf_allocator dirty = { &heap, allocate_dirty, release_dirty };
+        struct tiny_engine t = { 0 };
+        tiny_model_init(&t.tiny, shapes[s]);
+        tiny_model_write(&t.tiny);
+        mf_engine_options options = { .thread_count = 2,
+                                      .allocator = &dirty,
+                                      .files = &t.tiny.files.files };
+        tiny_must(mf_engine_open(&t.engine, &options, &why), &why);
+        tiny_must(mf_model_open(&t.model, t.engine, TINY_PATH, NULL, &why), &why);
+        float *found = all_logits(&t, tokens, TOKENS, 33);
+        assert_memory_equal(found, expected, TOKENS * shapes[s]->vocab_size * sizeof *found);
+        free(found);
+        free(expected);
+        mf_model_close(t.model);
+        mf_engine_close(t.engine);
+        tiny_model_free(&t.tiny);
+    }
+}
+
+/* ---------------------------------------------------------------- sequences */
+
+static void a_cleared_session_is_a_new_one(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < COUNT_OF(shapes); s++) {
+        struct tiny_engine t;
+        int32_t tokens[TOKENS];
+        tiny_engine_open(&t, shapes[s], NULL);
+        tiny_tokens(tokens, &t, TOKENS);
+        mf_session *session = tiny_session(&t, 0);
+        assert_null(mf_session_logits(session));
+        must_feed(session, tokens, 0); /* none is a legal number */
+        assert_null(mf_session_logits(session));
+        must_feed(session, tokens, 100);
+        float *expected = copy_logits(session);
+        must_feed(session, tokens + 100, 50);
+        mf_session_clear(session);
+        assert_int_equal(mf_session_position(session), 0);
+        assert_null(mf_session_logits(session));
+        must_feed(session, tokens, 100);
+        assert_memory_equal(mf_session_logits(session), expected,
+                            shapes[s]->vocab_size * sizeof(float));
+        free(expected);
+        mf_session_close(session);
+        tiny_engine_close(&t);
+    }
+}
+
+static void attention_alone_can_be_cut_back(void **state)
+{
+    (void)state;
+    struct tiny_engine t;
+    int32_t tokens[TOKENS];
+    mf_error why = { 0 };
+    struct tiny_shape shape = tiny_standard;
+    shape.interval = 1;
+    tiny_engine_open(&t, &shape, NULL);
+    tiny_tokens(tokens, &t, TOKENS);
+    float *expected = all_logits(&t, tokens, TOKENS, 0);
+    mf_session *session = tiny_session(&t, 0);
+    must_feed(session, tokens, TOKENS);
+    for (uint32_t keep = 140; keep > 0; keep -= 35) {
+        tiny_must(mf_session_truncate(session, keep, &why), &why);
+        assert_int_equal(mf_session_position(session), keep);
+        assert_null(mf_session_logits(session));
+        must_feed(session, tokens + keep, 5);
+        assert_memory_equal(mf_session_logits(session), expected + (keep + 4) * shape.vocab_size,
+                            shape.vocab_size * sizeof(float));
+    }
+    free(expected);
+    mf_session_close(session);
+    tiny_engine_close(&t);
+}
+
+static void hybrids_can_only_be_cleared(void **state)
+{
+    (void)state;
+    struct tiny_engine t;
+    int32_t tokens[TOKENS];
+    mf_error why = { 0 };
+    tiny_engine_open(&t, &tiny_standard, NULL);
+    tiny_tokens(tokens, &t, TOKENS);
+    mf_session *session = tiny_session(&t, 0);
+    must_feed(session, tokens, 10);
+    float *logits = copy_logits(session);
+    assert_int_equal(mf_session_truncate(session, 5, &why), MF_ERR_CANNOT_TRUNCATE);
+    assert_int_equal(mf_session_truncate(session, 11, &why), MF_ERR_ARGUMENT);
+    assert_int_equal(mf_session_truncate(session, 10, &why), MF_OK);
+    assert_int_equal(mf_session_position(session), 10);
+    assert_memory_equal(mf_session_logits(session), logits, 50 * sizeof(float));
+    assert_int_equal(mf_session_truncate(session, 0, &why), MF_OK);
+    assert_int_equal(mf_session_position(session), 0);
+    assert_null(mf_session_logits(session));
+    assert_int_equal(mf_session_truncate(NULL, 0, &why), MF_ERR_ARGUMENT);
+    free(logits);
+    mf_session_close(session);
+    tiny_engine_close(&t);
+}
+
+/* Two sessions of one model, two models of two engines, all fed in turns: each is alone. */
+static void sessions_do_not_see_each_other(void **state)
+{
+    (void)state;
+    enum { COUNT = 4, STEPS = 40 };
+    struct tiny_engine engines[2];
+    mf_session *sessions[COUNT];
+    int32_t tokens[TOKENS];
+    float *expected[2];
+    for (int i = 0; i < 2; i++) {
+        tiny_engine_open(&engines[i], i ? &tiny_affine : &tiny_standard, NULL);
+        if (i == 0) tiny_tokens(tokens, &engines[i], TOKENS);
+        expected[i] = all_logits(&engines[i], tokens, TOKENS, 0);
+    }
+    for (int i = 0; i < COUNT; i++) sessions[i] = tiny_session(&engines[i % 2], 0);
+    for (size_t step = 0; step < STEPS; step++) {
+        for (size_t i = 0; i < COUNT; i++) {
+            /* session i is i tokens ahead, so that positions differ */
+            size_t count = step == 0 ? i + 1 : 1, at = step == 0 ? 0 : step + i;
+            size_t vocab = mf_model_vocab_size(engines[i % 2].model);
+            must_feed(sessions[i], tokens + at, count);
+            assert_memory_equal(mf_session_logits(sessions[i]),
+                                expected[i % 2] + (at + count - 1) * vocab, vocab * sizeof(float));
+        }
+    }
+    for (int i = 0; i < COUNT; i++) mf_session_close(sessions[i]);
+    for (int i = 0; i < 2; i++) {
+        free(expected[i]);
+        tiny_engine_close(&engines[i]);
+    }
+}
+
+/* ----------------------------------------------------------------- refusals */
+
+static void wrong_tokens_are_refused_and_change_nothing(void **state)
+{
+    (void)state;
+    struct tiny_engine t;
+    int32_t tokens[TOKENS];
+    mf_error why = { 0 };
+    tiny_engine_open(&t, &tiny_standard, NULL);
+    tiny_tokens(tokens, &t, TOKENS);
+    float *expected = all_logits(&t, tokens, 60, 0);
+    mf_session *session;
+    mf_session_options options = { .context_length = 60, .chunk_rows = 8 };
+    tiny_must(mf_session_open(&session, t.model, &options, &why), &why);
+    must_feed(session, tokens, 40);
+
+    int32_t bad[100];
+    memcpy(bad, tokens + 40, sizeof bad);
+    bad[19] = 50;
+    assert_int_equal(mf_session_feed(session, bad, 20, &why), MF_ERR_ARGUMENT);
+    assert_string_equal(why.text, "token 19 has the id 50, the model's vocabulary ends at 49");
+    bad[19] = -1;
+    assert_int_equal(mf_session_feed(session, bad, 20, &why), MF_ERR_ARGUMENT);
+    bad[19] = tokens[59];
+    assert_int_equal(mf_session_feed(session, bad, 21, &why), MF_ERR_CONTEXT_FULL);
+    assert_non_null(strstr(why.text, "the context holds 60 and 40 are taken"));
+    assert_int_equal(mf_session_feed(session, bad, 61, &why), MF_ERR_CONTEXT_FULL);
+    assert_int_equal(mf_session_feed(session, NULL, 1, &why), MF_ERR_ARGUMENT);
+    assert_int_equal(mf_session_feed(NULL, bad, 1, &why), MF_ERR_ARGUMENT);
+    assert_int_equal(mf_session_feed_each(session, bad, 1, NULL, NULL, &why), MF_ERR_ARGUMENT);
+    assert_int_equal(mf_session_feed(session, bad, 61, NULL), MF_ERR_CONTEXT_FULL);
+
+    assert_int_equal(mf_session_position(session), 40);
+    assert_memory_equal(mf_session_logits(session), expected + 39 * 50, 50 * sizeof(float));
+    must_feed(session, tokens + 40, 20);
+    assert_memory_equal(mf_session_logits(session), expected + 59 * 50, 50 * sizeof(float));
+    assert_int_equal(mf_session_feed(session, tokens, 1, &why), MF_ERR_CONTEXT_FULL);
+    assert_int_equal(mf_session_position(session), 60);
+    mf_session_close(session);
+    free(expected);
+    tiny_engine_close(&t);
+}
+
+static void wrong_options_are_refused(void **state)
+{
+    (void)state;
+    struct tiny_engine t;
+    mf_error why = { 0 };
+    mf_session *session = (mf_session *)&t;
+    mf_engine *engine;
+    mf_model *model;
+    tiny_engine_open(&t, &tiny_standard, NULL);
+    mf_session_options options = { .context_length = 513 };
+    assert_int_equal(mf_session_open(&session, t.model, &options, &why), MF_ERR_ARGUMENT);
+    assert_null(session);
+    assert_non_null(strstr(why.text, "513"));
+    assert_int_equal(mf_session_open(NULL, t.model, NULL, &why), MF_ERR_ARGUMENT);
+    assert_int_equal(mf_session_open(&session, NULL, NULL, &why), MF_ERR_ARGUMENT);
+    mf_engine_options unknown = { .backend = "tpu" };
+    assert_int_equal(mf_engine_open(&engine, &unknown, &why), MF_ERR_ARGUMENT);
+    assert_null(engine);
+    assert_non_null(strstr(why.text, "\"tpu\""));
+    assert_int_equal(mf_model_open(&model, t.engine, "nowhere", NULL, &why), MF_ERR_IO);
+    assert_non_null(strstr(why.text, "nowhere"));
+    assert_int_equal(mf_model_open(&model, t.engine, NULL, NULL, &why), MF_ERR_ARGUMENT);
+    assert_int_equal(mf_model_open(&model, NULL, TINY_PATH, NULL, &why), MF_ERR_ARGUMENT);
+    mf_session_close(NULL);
+    mf_model_close(NULL);
+    mf_engine_close(NULL);
+    tiny_engine_close(&t);
+}
+
+static void fewer_experts_may_be_used(void **state)
+{
+    (void)state;
+    struct tiny_engine t, one;
+    mf_error why = { 0 };
+    int32_t tokens[TOKENS];
+    tiny_engine_open(&t, &tiny_standard, NULL);
+    tiny_tokens(tokens, &t, TOKENS);
+    /* a model whose config asks for one expert is what the option makes of ours */
+    struct tiny_shape shape = tiny_standard;
+    shape.experts_per_token = 1;
+    tiny_engine_open(&one, &shape, NULL);
+    float *expected = all_logits(&one, tokens, 20, 0);
+    mf_model *full = t.model, *reduced;
+    mf_model_options options = { .experts_per_token = 1 };
+    tiny_must(mf_model_open(&reduced, t.engine, TINY_PATH, &options, &why), &why);
+    t.model = reduced;
+    float *found = all_logits(&t, tokens, 20, 0);
+    assert_memory_equal(found, expected, 20 * 50 * sizeof(float));
+    free(found);
+    mf_model_close(reduced);
+    options.experts_per_token = 100; /* more than there are: as the model says */
+    tiny_must(mf_model_open(&reduced, t.engine, TINY_PATH, &options, &why), &why);
+    t.model = reduced;
+    found = all_logits(&t, tokens, 20, 0);
+    t.model = full;
+    float *standard = all_logits(&t, tokens, 20, 0);
+    assert_memory_equal(found, standard, 20 * 50 * sizeof(float));
+    mf_model_close(reduced);
+    free(found);
+    free(standard);
+    free(expected);
+    tiny_engine_close(&one);
+    tiny_engine_close(&t);
+}
+
+/* ------------------------------------------------------------------- memory */
+
+static void nothing_is_allocated_after_open(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < COUNT_OF(shapes); s++) {
+        struct tiny_engine t;
+        int32_t tokens[TOKENS];
+        mf_error why = { 0 };
+        tiny_engine_open(&t, shapes[s], &(mf_engine_options){ .thread_count = 2 });
+        tiny_tokens(tokens, &t, TOKENS);
+        mf_session *session = tiny_session(&t, 32);
+        uint64_t calls = t.heap.calls;
+        heap_guard_begin();
+        mf_status status = mf_session_feed(session, tokens, 100, &why);
+        for (size_t i = 100; i < TOKENS && status == MF_OK; i++)
+            status = mf_session_feed(session, tokens + i, 1, &why);
+        uint64_t allocations = heap_guard_end();
+        tiny_must(status, &why);
+        assert_int_equal(allocations, 0);
+        assert_int_equal(t.heap.calls, calls);
+        mf_session_close(session);
+        tiny_engine_close(&t);
+    }
+}
+
+static void work_is_counted(void **state)
+{
+    (void)state;
+    struct tiny_engine t;
+    int32_t tokens[TOKENS];
+    mf_stats stats;
+    tiny_engine_open(&t, &tiny_standard, NULL);
+    tiny_tokens(tokens, &t, TOKENS);
+    mf_session *session = tiny_session(&t, 0);
+    mf_session_stats(session, &stats);
+    assert_int_equal(stats.prompt_tokens + stats.decode_tokens + stats.expert_hits, 0);
+    assert_int_equal(stats.experts_total, 4 * 6);
+    must_feed(session, tokens, 30);
+    for (size_t i = 30; i < 40; i++) must_feed(session, tokens + i, 1);
+    mf_session_stats(session, &stats);
+    assert_int_equal(stats.prompt_tokens, 30);
+    assert_int_equal(stats.decode_tokens, 10);
+    assert_true(stats.prompt_seconds > 0 && stats.decode_seconds > 0);
+    assert_true(stats.expert_misses >= 1 && stats.expert_bytes_read > 0);
+    /* ten tokens, four layers, two experts each; all but the misses were there */
+    assert_true(stats.expert_hits + stats.expert_misses >= 10 * 4 * 2);
+    assert_true(stats.experts_present <= stats.experts_total);
+    mf_session_reset_stats(session);
+    mf_session_stats(session, &stats);
+    assert_int_equal(stats.prompt_tokens + stats.decode_tokens + stats.expert_hits, 0);
+    mf_session_close(session);
+    tiny_engine_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logits_agree_with_double),
+        cmocka_unit_test(odd_shapes_work),
+        cmocka_unit_test(chunks_threads_and_kernels_change_no_bit),
+        cmocka_unit_test(feeds_of_any_size_give_the_same_bits),
+        cmocka_unit_test(old_memory_is_never_read),
+        cmocka_unit_test(a_cleared_session_is_a_new_one),
+        cmocka_unit_test(attention_alone_can_be_cut_back),
+        cmocka_unit_test(hybrids_can_only_be_cleared),
+        cmocka_unit_test(sessions_do_not_see_each_other),
+        cmocka_unit_test(wrong_tokens_are_refused_and_change_nothing),
+        cmocka_unit_test(wrong_options_are_refused),
+        cmocka_unit_test(fewer_experts_may_be_used),
+        cmocka_unit_test(nothing_is_allocated_after_open),
+        cmocka_unit_test(work_is_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
