@@ -198,7 +198,8 @@ mf_status binder_find_matrix(struct matrix_source *out, const struct binder *bin
     struct tensor *biases = find_beside(binder, need->name, ".biases");
     struct tensor *tile_scales = find_beside(binder, need->name, ".weight_scale_inv");
     bool tiled = !scales && tile_scales && values->format == FORMAT_F8_E4M3;
-    struct tensor *parts[] = { values, tiled ? tile_scales : scales, biases };
+    /* Biases alone belong to nothing. */
+    struct tensor *parts[] = { values, tiled ? tile_scales : scales, scales ? biases : NULL };
     for (size_t i = 0; i < COUNT_OF(parts); i++)
         if (parts[i]) parts[i]->used = true;
     out->values = parts[0];

@@ -90,14 +90,6 @@ static void a_pool_beyond_memory_is_refused(void **state)
                                   &why),
                      MF_ERR_MEMORY);
     kv_pool_free(&pool);
-    assert_int_equal(kv_pool_init(&pool, &allocator_heap,
-                                  &(struct kv_pool){ .layer_count = 1,
-                                                     .page_count = 1,
-                                                     .page_floats = SIZE_MAX / 16,
-                                                     .parts = 1 },
-                                  &why),
-                     MF_ERR_MEMORY);
-    kv_pool_free(&pool);
     for (uint64_t nth = 1; nth <= 2; nth++) {
         struct failing_allocator heap;
         failing_allocator_init(&heap);

@@ -222,6 +222,21 @@ static void experts_of_one_layer_have_one_format(void **state)
     check_refused(&tiny, MF_ERR_MISMATCH, "layers.3.mlp.experts.5.down_proj.weight", "missing");
 }
 
+/* Biases without scales belong to nothing: noted, and the matrix is what its type says. */
+static void stray_biases_are_left_alone(void **state)
+{
+    (void)state;
+    mf_error why;
+    struct tiny_model tiny;
+    struct tiny_shape shape = tiny_standard;
+    shape.layout = TINY_SEPARATE;
+    tiny_model_init(&tiny, &shape);
+    tiny_model_add(&tiny, "model.layers.0.mlp.experts.0.down_proj.biases", FORMAT_BF16, 4);
+    tiny_model_add(&tiny, "model.layers.0.mlp.gate.biases", FORMAT_BF16, 4);
+    assert_int_equal(open_written(&tiny, &why), MF_OK);
+    tiny_model_free(&tiny);
+}
+
 /* ------------------------------------------------------------- what is bound */
 
 static struct model model;
@@ -378,6 +393,7 @@ int main(void)
         cmocka_unit_test(the_config_must_agree_with_the_tensors),
         cmocka_unit_test(parts_of_a_quantised_matrix_must_fit),
         cmocka_unit_test(experts_of_one_layer_have_one_format),
+        cmocka_unit_test(stray_biases_are_left_alone),
         cmocka_unit_test(every_layout_is_bound),
         cmocka_unit_test(norms_may_be_halves),
         cmocka_unit_test(unknown_tensors_are_noted_and_left),
