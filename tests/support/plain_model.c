@@ -34,8 +34,8 @@ double plain_silu(double x)
 
 void plain_softmax(double *x, size_t n)
 {
-    double most = x[0], sum = 0;
-    for (size_t i = 1; i < n; i++) most = fmax(most, x[i]);
+    double most = -INFINITY, sum = 0;
+    for (size_t i = 0; i < n; i++) most = fmax(most, x[i]);
     for (size_t i = 0; i < n; i++) sum += x[i] = exp(x[i] - most);
     for (size_t i = 0; i < n; i++) x[i] /= sum;
 }
@@ -54,8 +54,8 @@ void plain_rope(double *head, size_t rotary, double base, uint32_t position)
 void plain_attend(double *out, const double *q, const double *keys, const double *values,
                   size_t stride, size_t count, size_t width)
 {
-    double *scores = malloc(count * sizeof *scores);
-    if (!scores) abort();
+    double *scores = calloc(count, sizeof *scores);
+    if (!scores || count == 0) abort();
     for (size_t p = 0; p < count; p++) {
         scores[p] = 0;
         for (size_t i = 0; i < width; i++) scores[p] += q[i] * keys[p * stride + i];
@@ -131,6 +131,9 @@ static size_t channels_of(const struct tiny_shape *s)
 void plain_model_init(struct plain_model *plain, struct tiny_model *tiny)
 {
     const struct tiny_shape *s = &tiny->shape;
+    if (s->kv_heads == 0 || s->heads % s->kv_heads || s->key_heads == 0 ||
+        s->value_heads % s->key_heads)
+        abort();
     *plain = (struct plain_model){ .tiny = tiny };
     plain->layers = calloc(s->layers, sizeof *plain->layers);
     if (!plain->layers) abort();
@@ -183,7 +186,7 @@ static void attention(struct plain_model *plain, uint32_t layer, double *mixed, 
     }
     for (uint32_t h = 0; h < s->heads; h++) {
         double *q = both + 2 * h * hw, *gate = q + hw, *out = mixed + h * hw;
-        size_t kv_head = h / (s->heads / s->kv_heads);
+        size_t kv_head = h * s->kv_heads / s->heads;
         plain_rms_norm(q, q, NUMBERS("self_attn.q_norm.weight"), epsilon, hw);
         plain_rope(q, rotary, theta, plain->position);
         plain_attend(out, q, state->keys + kv_head * hw, state->values + kv_head * hw, kv,
@@ -233,7 +236,7 @@ static void delta_net(struct plain_model *plain, uint32_t layer, double *mixed, 
         to_unit_length(u + all_keys + h * kw, 1.0, kw);
     }
     for (uint32_t h = 0; h < s->value_heads; h++) {
-        size_t key_head = h / (s->value_heads / s->key_heads);
+        size_t key_head = h * s->key_heads / s->value_heads;
         double dt = log1p(exp(a[h] + (double)NUMBERS("linear_attn.dt_bias")[h]));
         double rate = -exp((double)NUMBERS("linear_attn.A_log")[h]);
         plain_delta_step(&(struct plain_delta){ .out = mixed + h * vw,

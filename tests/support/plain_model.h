@@ -16,13 +16,13 @@ enum { PLAIN_EXPERTS_MAX = 64 };
 
 /* out[i] = Σ w[i][j] x[j] */
 void plain_matrix(double *out, const float *w, size_t rows, size_t cols, const double *x);
-void plain_rms_norm(double *out, const double *x, const float *w, double epsilon, size_t n);
+void plain_rms_norm(double *out, const double *x, const float *w, double eps, size_t n);
 double plain_silu(double x);
 double plain_sigmoid(double x);
 void plain_softmax(double *x, size_t n);
 
 /* The first `rotary` channels turn: i with i + rotary / 2. */
-void plain_rope(double *head, size_t rotary, double theta, uint32_t position);
+void plain_rope(double *head, size_t rotary, double base, uint32_t position);
 
 /* One query over `count` keys and values that lie `stride` apart. */
 void plain_attend(double *out, const double *q, const double *keys, const double *values,

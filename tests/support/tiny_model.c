@@ -156,14 +156,14 @@ static void store_affine(struct tiny_model *tiny, size_t index)
     uint64_t groups = cols / tiny->shape.group;
     if (!format_row_bytes(&row_bytes, tiny->shape.format, cols) || groups == 0) abort();
     t.byte_count = rows * row_bytes;
-    t.bytes = must_have(malloc(t.byte_count));
+    t.bytes = must_have(malloc(t.byte_count + 1));
     for (int i = 0; i < 2; i++) {
         set_shape(&parts[i], t.shape, t.rank);
         parts[i].shape[t.rank - 1] = groups;
         parts[i].element_count = rows * groups;
         parts[i].format = FORMAT_BF16;
         parts[i].byte_count = rows * groups * 2;
-        parts[i].bytes = must_have(malloc(parts[i].byte_count));
+        parts[i].bytes = must_have(malloc(parts[i].byte_count + 1));
     }
     struct weight like = { .format = tiny->shape.format,
                            .scale_format = FORMAT_BF16,
@@ -400,11 +400,12 @@ void tiny_model_write(struct tiny_model *tiny)
         json_t *shape = must_have(json_array());
         for (uint32_t d = 0; d < t->rank; d++)
             json_array_append_new(shape, json_integer((json_int_t)t->shape[d]));
+        size_t end = offset + t->byte_count;
         json_object_set_new(header, t->name,
                             json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype_name(t->format),
                                       "shape", shape, "data_offsets", (json_int_t)offset,
-                                      (json_int_t)(offset + t->byte_count)));
-        offset += t->byte_count;
+                                      (json_int_t)end));
+        offset = end;
     }
     char *text = must_have(json_dumps(header, JSON_COMPACT));
     byte_writer_free(&tiny->weights);
