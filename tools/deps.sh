@@ -17,12 +17,14 @@ command pkg-config pkg-config
 library jansson libjansson-dev
 library libpcre2-8 libpcre2-dev
 library libutf8proc libutf8proc-dev
+library libedit libedit-dev
 library liburing liburing-dev
 '
 needs_of_tests='
 command c++ g++
 command python3 python3
 library cmocka libcmocka-dev
+command tmux tmux
 '
 needs_of_checks='
 command git git

@@ -57,8 +57,9 @@ static void set_up_keys(struct line_editor *editor)
     el_set(edit, EL_EDITOR, "emacs");
     el_set(edit, EL_SIGNAL, 1); /* suspend, continue and resize */
     el_set(edit, EL_SETTY, "-d", "-isig", NULL);
-    el_set(edit, EL_ADDFN, "give-up", "give up the line", give_up);
-    el_set(edit, EL_ADDFN, "suspend", "stop the program for a while", suspend);
+    /* The wide form keeps the strings it is given; the other one copies and never frees. */
+    el_wset(edit, EL_ADDFN, L"give-up", L"give up the line", give_up);
+    el_wset(edit, EL_ADDFN, L"suspend", L"stop the program for a while", suspend);
     el_set(edit, EL_BIND, "^C", "give-up", NULL);
     el_set(edit, EL_BIND, "^Z", "suspend", NULL);
     el_set(edit, EL_BIND, "^R", "em-inc-search-prev", NULL);

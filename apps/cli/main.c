@@ -145,7 +145,7 @@ static int run_command(const struct command *command, char **words, size_t count
         fputs("moeflux: out of memory\n", stderr);
         return EXIT_FAILED;
     }
-    memcpy(groups, command->groups, group_count * sizeof groups[0]);
+    for (size_t i = 0; i < group_count; i++) groups[i] = command->groups[i];
     groups[group_count++] = common_group;
     switch (options_parse(settings, &arguments, groups, group_count, words, count, &why)) {
     case PARSE_FAILED:

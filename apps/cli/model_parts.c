@@ -113,15 +113,15 @@ static mf_status directory_special_texts_new(json_t **bos, json_t **eos, const c
 
 /* --------------------------------------------------------------------- both */
 
-/* `path` is a .gguf file, or the directory that has tokenizer and template. */
-static mf_status find_parts(char path[PATH_CAPACITY], const char *model, mf_error *why)
+/* A .gguf file, or the directory that has tokenizer and template. */
+static mf_status find_parts(char out[PATH_CAPACITY], const char *model, mf_error *why)
 {
     char resolved[PATH_CAPACITY];
     mf_status status = model_path_resolve(resolved, model, why);
 
     if (status != MF_OK) return status;
-    if (!model_path_is_gguf(resolved)) return model_path_of_parts(path, resolved, why);
-    memcpy(path, resolved, PATH_CAPACITY);
+    if (!model_path_is_gguf(resolved)) return model_path_of_parts(out, resolved, why);
+    memcpy(out, resolved, PATH_CAPACITY);
     return MF_OK;
 }
 

@@ -139,4 +139,22 @@ type_line 'What is 31 + 12?'
 wait_for 'ones: 1 + 2'
 wait_for_prompt
 screen | grep -qF '<think>' && fail 'markup was shown'
+mux kill-session -t chat
+
+# A bar while a long prompt is read, gone afterwards; Ctrl-C ends a single answer with 130.
+head -c 12000 "$MOEFLUX_SOURCE/tests/fixtures/pebble/heldout.txt" > "$home/long.txt"
+mux new-session -d -s chat -x 80 -y 50 "env HOME=$home TERM=screen '$program' run --raw \
+    -f $home/long.txt --ignore-eos --temp 0 -n 900 --backend reference; echo status \$?; sleep 600"
+wait_for 'reading '
+wait_for ' tokens/s'
+tries=600
+while screen | grep -qF 'reading '; do
+    tries=$((tries - 1))
+    [ $tries -gt 0 ] || fail 'the bar is still there'
+    sleep 0.1
+done
+sleep 0.3
+mux send-keys -t chat C-c
+wait_for 'status 130'
+has ' prompt tokens at '
 echo 'chat: all right'
