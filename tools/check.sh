@@ -35,7 +35,7 @@ check_format()
 check_cppcheck()
 {
     mkdir -p "$build/cppcheck"
-    tools/sources.sh src apps bench include examples | grep '\.c$' |
+    tools/sources.sh src apps examples | grep '\.c$' |
         xargs cppcheck -j "$jobs" --quiet --error-exitcode=1 --inline-suppr \
             --cppcheck-build-dir="$build/cppcheck" --std=c11 --language=c --platform=unix64 \
             --enable=warning,performance,portability \

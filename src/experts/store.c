@@ -89,7 +89,7 @@ struct expert_store {
 static void measure_layers(uint64_t *slot_bytes, uint64_t *array_bytes,
                            const struct expert_store *store)
 {
-    struct expert_layout layout;
+    struct expert_layout layout = { 0 };
     *array_bytes = 0;
     for (uint32_t layer = 0; layer < store->layers; layer++) {
         uint64_t largest = 0;
