@@ -5,6 +5,7 @@
 #include "terminal.h"
 
 #include "base/json.h"
+#include "base/machine.h"
 #include "base/status.h"
 #include "json_lines.h"
 
@@ -177,6 +178,7 @@ static int run(const void *settings_, const struct arguments *arguments)
 {
     struct bench_settings settings = *(const struct bench_settings *)settings_;
     struct opened opened = { 0 };
+    struct machine machine;
     mf_error why = { .text = "" };
     int code = EXIT_DONE;
 
@@ -184,6 +186,10 @@ static int run(const void *settings_, const struct arguments *arguments)
     if (!settings.prompt.given) settings.prompt.value = 512;
     if (!settings.count.given) settings.count.value = 64;
     if (!settings.rounds.given) settings.rounds.value = 5;
+    if (!settings.common.threads.given) {
+        machine_probe(&machine);
+        settings.common.threads = (struct maybe_count){ true, machine.core_count };
+    }
     if (!settings.common.context.given) {
         settings.common.context =
             (struct maybe_count){ true, settings.prompt.value + settings.count.value };

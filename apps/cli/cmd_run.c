@@ -102,6 +102,8 @@ static mf_status read_prompt_new(char **out, size_t *length, const struct run_se
     if (!words || settings->file) {
         status = input_read_new(&text, &text_length, settings->file, why);
     }
+    /* The newline that ends a file is no part of a message; a text to continue keeps it. */
+    while (!settings->raw && text_length > 0 && text[text_length - 1] == '\n') text_length--;
     if (status == MF_OK) {
         *out = malloc(words_length + text_length + 3);
         if (!*out) status = fail_memory(why, words_length + text_length + 3);

@@ -6,12 +6,40 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { JSON_STYLE = JSON_COMPACT | JSON_ENCODE_ANY };
+/* Characters that JSON allows in a string and many readers take for the end of a line. */
+static const struct line_break {
+    const char *bytes, *escape;
+} line_breaks[] = {
+    { "\xc2\x85", "\\u0085" },
+    { "\xe2\x80\xa8", "\\u2028" },
+    { "\xe2\x80\xa9", "\\u2029" },
+};
+
+static const struct line_break *find_break(const char *text)
+{
+    for (size_t i = 0; i < COUNT_OF(line_breaks); i++) {
+        const char *bytes = line_breaks[i].bytes;
+        if (strncmp(text, bytes, strlen(bytes)) == 0) return &line_breaks[i];
+    }
+    return NULL;
+}
 
 void json_print_line(const json_t *value)
 {
-    json_dumpf(value, stdout, JSON_STYLE);
-    putchar('\n');
+    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    const char *start = text;
+
+    for (const char *at = text; at && *at; at++) {
+        const struct line_break *found = *at & 0x80 ? find_break(at) : NULL;
+        if (!found) continue;
+        output_write(start, (size_t)(at - start));
+        output_write(found->escape, strlen(found->escape));
+        at += strlen(found->bytes) - 1;
+        start = at + 1;
+    }
+    if (text) output_write(start, strlen(start));
+    output_write("\n", 1);
+    free(text);
 }
 
 static void print_failure(const mf_error *why)

@@ -23,7 +23,7 @@ mf_status hex_decode_new(char **out, size_t *length, const char *hex, mf_error *
 /* A JSON string of two hexadecimal digits per byte; NULL: no memory. */
 json_t *hex_encode_new(const char *bytes, size_t length);
 
-/* Compact, UTF-8 as it is, keys in their order; then a newline. */
+/* Compact, keys in their order, no line break inside by anybody's reckoning; then a newline. */
 void json_print_line(const json_t *value);
 
 #endif

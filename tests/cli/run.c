@@ -25,7 +25,7 @@ static void a_question_is_answered_in_the_model_s_template(void **state)
     struct run option =
         PROGRAM(NULL, "run", "-p", "What is the capital of Japan?", "--no-think", "--temp=0", "-q");
     struct run input =
-        PROGRAM("What is the capital of Japan?", "run", "--no-think", "--temp", "0", "-q");
+        PROGRAM("What is the capital of Japan?\n", "run", "--no-think", "--temp", "0", "-q");
     struct run file = PROGRAM("What is the capital of Japan?", "run", "-f", "-", "--no-think",
                               "--temp", "0", "-q");
 
@@ -127,6 +127,8 @@ static void wrong_usage_is_refused(void **state)
     struct run run = PROGRAM("", "run");
 
     (void)state;
+    assert_refused(&run, 2, "there is no prompt");
+    run = PROGRAM("\n", "run");
     assert_refused(&run, 2, "there is no prompt");
     run = PROGRAM(NULL, "run", "");
     assert_refused(&run, 2, "there is no prompt");

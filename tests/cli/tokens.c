@@ -66,6 +66,17 @@ static void lines_of_json_are_answered_in_order(void **state)
                   "{\"hex\":\"4f6e63652075706f6e\"}\n{\"hex\":\"\"}\n");
 }
 
+/* U+0085 and U+2028 end a line for some readers: they are never printed as they are. */
+static void an_answer_is_one_line_for_everybody(void **state)
+{
+    struct run run = shell_run("printf '%s\n' '{\"messages\":[{\"role\":\"user\","
+                               "\"content\":\"a\\u0085b\\u2028c\\u2029\"}]}' |"
+                               "$MOEFLUX template --jsonl --no-generation-prompt");
+
+    (void)state;
+    expect_output(run, "{\"text\":\"<|im_start|>user\\na\\u0085b\\u2028c\\u2029<|im_end|>\\n\"}\n");
+}
+
 /* A line that cannot be answered keeps its place, and the status says so. */
 static void wrong_lines_keep_their_place(void **state)
 {
@@ -169,6 +180,7 @@ int main(void)
         cmocka_unit_test(special_tokens_can_be_plain_text),
         cmocka_unit_test(ids_become_the_exact_bytes),
         cmocka_unit_test(lines_of_json_are_answered_in_order),
+        cmocka_unit_test(an_answer_is_one_line_for_everybody),
         cmocka_unit_test(wrong_lines_keep_their_place),
         cmocka_unit_test(wrong_lists_are_refused),
         cmocka_unit_test(models_are_found),
