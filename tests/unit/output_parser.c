@@ -33,7 +33,7 @@ struct trace {
 static void put(struct trace *trace, const char *data, size_t length)
 {
     assert_true(trace->length + length < sizeof trace->text);
-    memcpy(trace->text + trace->length, data, length);
+    if (length) memcpy(trace->text + trace->length, data, length);
     trace->length += length;
     trace->text[trace->length] = '\0';
 }
