@@ -217,6 +217,15 @@ const struct expression *expression_repeat(struct grammar_builder *builder,
                             least, most);
     if (item->size == 0 || (!open && most == 0)) return expression_empty(builder);
     if (least == 1 && most == 1) return item;
+    if (item->kind == EXPRESSION_REPEAT && item->repeat.least <= 1) {
+        /* (x{a,b}){c,d} is x{ac,bd} when a is 0 or 1: no number between is left out.  Without
+         * this, (((x+)+)+)+ can be read in more ways than there are atoms. */
+        uint64_t inner = item->repeat.most;
+        bool both_open = open || inner == REPEAT_ANY;
+        if (both_open || inner * most <= GRAMMAR_REPEAT_LIMIT)
+            return expression_repeat(builder, item->repeat.item, item->repeat.least * least,
+                                     both_open ? REPEAT_ANY : (uint32_t)inner * most);
+    }
 
     uint64_t copies = open ? (uint64_t)least + 1 : most;
     if (item->size > 2 && copies > 1 && copies * item->size > COPIED_NODES_LIMIT) {

@@ -341,16 +341,27 @@ static int32_t next_of_plan(struct grammar_matcher *m, size_t remaining)
 
 /* -------------------------------------------------------------------- masks */
 
+/* A grammar that can be read in very many ways would take seconds to follow through the whole
+ * vocabulary; it gets the tokens that were found in time.  The next mask goes on from there. */
+static void add_allowed(struct grammar_matcher *m)
+{
+    enum { MASK_WORK = 4000000 }; /* some 50 ms; an ordinary grammar needs a few thousand */
+    m->states.work_left = MASK_WORK;
+    bool done = masks_add_allowed(&m->masks, m->mask, m->state);
+    if (!done && m->states.work_left > 0) {
+        uint32_t none = STATE_DEAD;
+        compact(m, &none);
+        masks_add_allowed(&m->masks, m->mask, m->state);
+    }
+    m->states.work_left = WORK_UNLIMITED;
+}
+
 const uint64_t *matcher_mask(struct grammar_matcher *matcher)
 {
     struct grammar_matcher *m = matcher;
     if (m->mask_valid) return m->mask;
     memset(m->mask, 0, m->vocabulary->mask_words * sizeof *m->mask);
-    if (!m->ended && !masks_add_allowed(&m->masks, m->mask, m->state)) {
-        uint32_t none = STATE_DEAD;
-        compact(m, &none);
-        masks_add_allowed(&m->masks, m->mask, m->state);
-    }
+    if (!m->ended) add_allowed(m);
     for (size_t i = 0; i < m->vocabulary->end_count; i++) {
         int32_t token = m->vocabulary->end_tokens[i];
         uint64_t bit = 1ull << (token % 64);

@@ -39,7 +39,8 @@ bool matcher_is_complete(const struct grammar_matcher *matcher);
 bool matcher_is_finished(const struct grammar_matcher *matcher);
 
 /* The tokens that may come next, as a token mask (sampler.h) of mask_words of the vocabulary;
- * end tokens when the text is complete.  Borrowed until the next call on the matcher. */
+ * end tokens when the text is complete.  All of them, except in a grammar that can be read in
+ * so many ways that some are not found in time.  Borrowed until the next call on the matcher. */
 const uint64_t *matcher_mask(struct grammar_matcher *matcher);
 
 /* Whether a token may come next; and takes it.  False: it may not, nothing changes.  After an

@@ -76,7 +76,9 @@ static void forget_all(struct grammar_states *s)
 mf_status states_init(struct grammar_states *s, const struct grammar *grammar,
                       const mf_allocator *allocator, mf_error *why)
 {
-    *s = (struct grammar_states){ .grammar = grammar, .allocator = allocator };
+    *s = (struct grammar_states){ .grammar = grammar,
+                                  .allocator = allocator,
+                                  .work_left = WORK_UNLIMITED };
     s->state_capacity = (uint32_t)min_size(STATE_CAPACITY, STEP_CAPACITY / grammar->class_count);
     struct cutter cutter = { 0 };
     cut_all(s, &cutter);
@@ -225,6 +227,9 @@ static bool follow(struct grammar_states *s, struct grammar_place *at, uint32_t 
     const struct grammar_node *nodes = s->grammar->nodes, *n = &nodes[at->node];
     bool too_deep = s->stacks[at->stack].depth + n->height > GRAMMAR_DEPTH_LIMIT;
     if (n->cost == GRAMMAR_COST_NEVER || too_deep) return false;
+    if (s->work_left == 0) x->full = true;
+    if (x->full) return false;
+    if (s->work_left != WORK_UNLIMITED) s->work_left--;
     if (!visit(x, *at) && !x->on_shortest) return false;
     switch (n->kind) {
     case NODE_SPLIT: /* `a` first: the shortest way is never the one that is dropped */

@@ -54,6 +54,8 @@ struct grammar_state {
 
 struct state_scratch;
 
+#define WORK_UNLIMITED UINT32_MAX
+
 struct grammar_states {
     const struct grammar *grammar;
     const mf_allocator *allocator;
@@ -67,6 +69,8 @@ struct grammar_states {
     uint32_t *stack_index, *state_index;
     uint32_t stack_count, state_count, place_count;
     uint32_t state_capacity;
+    uint32_t work_left; /* looks at a node before a new step is refused as if the table were full;
+                         * the owner sets it and can tell by 0.  Steps that were made stay. */
     struct state_scratch *scratch;
 };
 
