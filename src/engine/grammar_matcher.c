@@ -345,7 +345,7 @@ static int32_t next_of_plan(struct grammar_matcher *m, size_t remaining)
  * vocabulary; it gets the tokens that were found in time.  The next mask goes on from there. */
 static void add_allowed(struct grammar_matcher *m)
 {
-    enum { MASK_WORK = 4000000 }; /* some 50 ms; an ordinary grammar needs a few thousand */
+    enum { MASK_WORK = 200000 }; /* a few ms; ordinary grammars need less than 10000 */
     m->states.work_left = MASK_WORK;
     bool done = masks_add_allowed(&m->masks, m->mask, m->state);
     if (!done && m->states.work_left > 0) {

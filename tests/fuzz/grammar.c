@@ -27,7 +27,7 @@ static bool has_bit(const uint64_t *mask, int32_t token)
  * many readings may be incomplete; unit/grammar.c holds ordinary ones to the whole.) */
 static void check_mask(struct grammar_matcher *matcher, struct random *random)
 {
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < 8; i++) {
         int32_t token = (int32_t)(random_next(random) % vocabulary.count);
         if (has_bit(matcher_mask(matcher), token))
             require(matcher_allows(matcher, token), "the mask allows what is not allowed");
@@ -47,14 +47,14 @@ static int32_t random_allowed(struct grammar_matcher *matcher, struct random *ra
 
 static void generate(struct grammar_matcher *matcher, struct random *random)
 {
-    for (int i = 0; i < 40 && !matcher_is_finished(matcher); i++) {
+    for (int i = 0; i < 16 && !matcher_is_finished(matcher); i++) {
         check_mask(matcher, random);
         int32_t token = random_allowed(matcher, random);
         if (token < 0) break;
         require(matcher_accept(matcher, token), "a token of the mask was refused");
     }
     /* And now the shortest way, as long as it is one that a test can wait for. */
-    static char text[1 << 14];
+    static char text[1 << 10];
     size_t length = matcher_closing_text(matcher, text, sizeof text);
     if (length > sizeof text) return;
     require(matcher_accept_bytes(matcher, text, length), "the shortest way was refused");
