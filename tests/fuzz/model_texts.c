@@ -1,0 +1,112 @@
+/* The small texts beside a model's weights, any bytes each:
+ *
+ *     generation_config.json NUL tokenizer_config.json NUL tokenizer NUL chat_template.json
+ *
+ * A tokenizer that begins with '{' is tokenizer.json, any other tiktoken.model; an empty part
+ * is a file that is not there.  The weights are a tiny model's and right.  What opens must have
+ * end tokens within its vocabulary, and decode what it encodes to. */
+#include "api/handles.h"
+#include "model/chat_template.h"
+#include "support/failing_allocator.h"
+#include "support/tiny_model.h"
+
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { TEXTS = 4, MEMORY_MAX = 64 << 20 };
+
+static void must(bool condition)
+{
+    if (!condition) abort();
+}
+
+/* One layer, and room for the ids of a tiktoken.model: it always has 256 reserved ones. */
+static const struct tiny_model *weights(void)
+{
+    static struct tiny_model tiny;
+    if (tiny.tensor_count > 0) return &tiny;
+    struct tiny_shape shape = tiny_standard;
+    shape.layers = shape.interval = 1;
+    shape.vocab_size = 600;
+    tiny_model_init(&tiny, &shape);
+    tiny_model_write(&tiny);
+    return &tiny;
+}
+
+static void encode(const struct tokenizer *tokenizer, uint32_t vocab_size)
+{
+    static const char text[] = "It's 2024 <|im_end|> e\u0301\xFF";
+    struct token_list ids = { 0 };
+    mf_error why;
+    if (!tokenizer) return;
+    if (tokenizer_encode(&ids, tokenizer, text, sizeof text - 1, SPECIAL_PARSE, &why) == MF_OK) {
+        for (size_t i = 0; i < ids.count; i++) {
+            must(ids.ids[i] >= 0 && (uint32_t)ids.ids[i] < vocab_size);
+            must(tokenizer_token_text(tokenizer, ids.ids[i]) != NULL);
+        }
+    }
+    must(tokenizer_bos(tokenizer) < (int32_t)vocab_size);
+    token_list_free(&ids);
+}
+
+static void try_model(const mf_files *files)
+{
+    struct failing_allocator heap;
+    mf_engine *engine;
+    mf_model *model;
+    mf_error why = { 0 };
+    failing_allocator_init(&heap);
+    mf_engine_options options = {
+        .thread_count = 1, .backend = "reference", .allocator = &heap.allocator, .files = files
+    };
+    must(mf_engine_open(&engine, &options, &why) == MF_OK);
+    heap.limit_bytes = MEMORY_MAX;
+    mf_status status = mf_model_open(&model, engine, TINY_PATH, NULL, &why);
+    must((status == MF_OK) == (model != NULL));
+    must(status == MF_OK || why.text[0] != '\0');
+    if (model) {
+        const struct model_config *config = &model->model.config;
+        for (size_t i = 0; i < config->end_token_count; i++)
+            must(config->end_tokens[i] >= 0 &&
+                 (uint32_t)config->end_tokens[i] < config->vocab_size);
+        encode(model->model.tokenizer, config->vocab_size);
+    }
+    mf_model_close(model);
+    mf_engine_close(engine);
+    must(heap.live_bytes == 0);
+}
+
+static void try_template(const mf_files *files)
+{
+    struct chat_template *chat;
+    mf_error why = { 0 };
+    mf_status status = chat_template_open_new(&chat, files, TINY_PATH, &why);
+    must(status == MF_OK || (!chat && why.text[0] != '\0'));
+    chat_template_free(chat);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const char *names[TEXTS] = { TINY_PATH "/generation_config.json",
+                                 TINY_PATH "/tokenizer_config.json", TINY_PATH "/tokenizer.json",
+                                 TINY_PATH "/chat_template.json" };
+    struct memory_files files;
+    memory_files_init(&files);
+    for (size_t i = 0; i < weights()->files.count; i++) {
+        const struct memory_file *file = &weights()->files.list[i];
+        memory_files_put(&files, file->path, file->data, file->size);
+    }
+    for (size_t i = 0; i < TEXTS && size > 0; i++) {
+        const uint8_t *end = i + 1 < TEXTS ? memchr(data, '\0', size) : NULL;
+        size_t length = end ? (size_t)(end - data) : size;
+        if (i == 2 && data[0] != '{') names[i] = TINY_PATH "/tiktoken.model";
+        if (length > 0) memory_files_put(&files, names[i], data, length);
+        data += length + (end != NULL);
+        size -= length + (end != NULL);
+    }
+    try_model(&files.files);
+    try_template(&files.files);
+    must(files.open_count == 0);
+    return 0;
+}
