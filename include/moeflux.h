@@ -118,11 +118,19 @@ MF_API const char *mf_version(void);
 
 typedef struct mf_model mf_model;
 
+/* Reading experts before they are asked for.  It changes no result. */
+typedef enum mf_read_ahead {
+    MF_READ_AHEAD_MEASURED, /* while it saves time */
+    MF_READ_AHEAD_NEVER,
+    MF_READ_AHEAD_ALWAYS
+} mf_read_ahead;
+
 typedef struct mf_model_options {
     uint64_t memory_bytes;      /* weights, sessions and experts, and the page cache that
                                    reading them fills, stay below it; 0: what is free now */
     uint32_t experts_per_token; /* 0, or more than the model has: as the model says */
-    const char *reader;         /* of experts: "io_uring", "threads"; NULL: the best one here */
+    mf_read_ahead read_ahead;
+    const char *reader; /* of experts: "io_uring", "threads"; NULL: the best one here */
 } mf_model_options;
 
 /* `path`: a checkpoint directory (safetensors of Hugging Face or MLX), or a .gguf file, the
@@ -245,7 +253,10 @@ typedef struct mf_stats {
     uint64_t expert_ahead_reads;  /* experts read before they were asked for, … */
     uint64_t expert_ahead_hits;   /* … in time (counted among the hits), … */
     uint64_t expert_ahead_late;   /* … still under way when they were needed, … */
-    uint64_t expert_ahead_wasted; /* … or evicted without having been used */
+    uint64_t expert_ahead_wasted; /* … or given up without having been used */
+    uint64_t expert_predictions;  /* of experts that were not in memory, … */
+    uint64_t expert_predictions_right;
+    double expert_predict_seconds; /* … and what they took */
 } mf_stats;
 
 MF_API void mf_session_stats(const mf_session *session, mf_stats *out);

@@ -96,6 +96,12 @@ static mf_status open_experts(mf_model *model, const mf_model_options *options, 
                                           .config = &model->model.config,
                                           .budget_bytes = api_expert_budget(model),
                                           .promise = options->memory_bytes != 0 };
+    static const enum expert_ahead ahead[] = { [MF_READ_AHEAD_MEASURED] = AHEAD_MEASURED,
+                                               [MF_READ_AHEAD_NEVER] = AHEAD_NEVER,
+                                               [MF_READ_AHEAD_ALWAYS] = AHEAD_ALWAYS };
+    if ((size_t)options->read_ahead >= COUNT_OF(ahead))
+        return fail(why, MF_ERR_ARGUMENT, "%d is not an mf_read_ahead", (int)options->read_ahead);
+    store.ahead = ahead[options->read_ahead];
     mf_status status = choose_reader(&store.engine, options->reader, why);
     return status == MF_OK ? expert_store_open(&model->experts, &store, why) : status;
 }
@@ -359,6 +365,9 @@ void mf_session_stats(const mf_session *session, mf_stats *out)
                        .expert_ahead_late = experts.ahead_late,
                        .expert_ahead_reads = experts.ahead_reads,
                        .expert_ahead_wasted = experts.ahead_wasted,
+                       .expert_predictions = experts.predictions,
+                       .expert_predictions_right = experts.predictions_right,
+                       .expert_predict_seconds = experts.predict_seconds,
                        .expert_hits = experts.hits,
                        .expert_misses = experts.misses,
                        .expert_bytes_read = experts.bytes_read,

@@ -58,6 +58,11 @@ mf_status forward_init(struct forward *f, const struct forward_parts *parts, str
     f->routes = (struct routes){ .experts = ARENA_NEW(arena, uint32_t, pairs),
                                  .weights = ARENA_NEW(arena, float, pairs),
                                  .per_row = c->experts_per_token };
+    size_t predicted = min_size((size_t)PREDICTED_SHARE * c->experts_per_token, c->experts);
+    f->predicted =
+        (struct routes){ .experts = ARENA_NEW(arena, uint32_t, PREDICTED_ROWS * predicted),
+                         .weights = ARENA_NEW(arena, float, PREDICTED_ROWS *predicted),
+                         .per_row = (uint32_t)predicted };
     f->rows = ARENA_NEW(arena, struct row, row_capacity);
     f->tokens = ARENA_NEW(arena, int32_t, row_capacity);
     f->spans = ARENA_NEW(arena, struct span, SPANS_MAX);
@@ -68,8 +73,9 @@ mf_status forward_init(struct forward *f, const struct forward_parts *parts, str
     f->leases = ARENA_NEW(arena, struct expert_lease, c->experts);
     f->works = ARENA_NEW(arena, struct expert_work, c->experts);
     complete = complete && f->scratch && f->expert_hidden && f->routes.experts &&
-               f->routes.weights && f->rows && f->tokens && f->spans && f->bucket_ends &&
-               f->pairs && f->used_experts && f->expert_uses && f->leases && f->works;
+               f->routes.weights && f->predicted.experts && f->predicted.weights && f->rows &&
+               f->tokens && f->spans && f->bucket_ends && f->pairs && f->used_experts &&
+               f->expert_uses && f->leases && f->works;
     return complete ? MF_OK
                     : fail(why, MF_ERR_MEMORY, "out of memory for steps of %zu rows", row_capacity);
 }
@@ -83,8 +89,9 @@ struct step {
     size_t row_count;
 };
 
-static mf_status run_recipe(const struct step *step, const struct recipe *recipe,
-                            const struct weight *slots, mf_error *why)
+/* `routes` is what the recipe's router writes, or its weighted sum reads. */
+static mf_status run_routed(const struct step *step, const struct recipe *recipe,
+                            const struct weight *slots, struct routes *routes, mf_error *why)
 {
     struct forward *f = step->forward;
     float *buffers[GRAPH_BUFFERS_MAX];
@@ -96,8 +103,14 @@ static mf_status run_recipe(const struct step *step, const struct recipe *recipe
                            .span_count = step->part_count,
                            .slots = slots,
                            .buffers = buffers,
-                           .routes = &f->routes };
+                           .routes = routes };
     return f->backend->functions->execute(f->backend, &recipe->graph, &frame, why);
+}
+
+static mf_status run_recipe(const struct step *step, const struct recipe *recipe,
+                            const struct weight *slots, mf_error *why)
+{
+    return run_routed(step, recipe, slots, &step->forward->routes, why);
 }
 
 /* ------------------------------------------------------------------ experts */
@@ -127,16 +140,36 @@ static struct expert_work work_for(const struct forward *f, const struct expert_
                                  .pair_count = f->bucket_ends[e] - begin };
 }
 
+/* Lets the store read ahead: a layer's router, applied before its time to the state at
+ * hand, finds three quarters of what it will choose. */
+static mf_status predict_experts(const struct step *step, uint32_t layer, mf_error *why)
+{
+    struct forward *f = step->forward;
+    if (step->row_count > PREDICTED_ROWS || layer >= f->config->layer_count) return MF_OK;
+    if (f->config->ffns[layer] != FFN_EXPERTS) return MF_OK;
+    if (!expert_store_wants_predictions(f->experts)) return MF_OK;
+    mf_status status =
+        run_routed(step, &f->recipes.predict, f->weights->layers[layer].slots, &f->predicted, why);
+    if (status == MF_OK)
+        expert_store_expect(f->experts, layer, f->predicted.experts, f->predicted.weights,
+                            step->row_count * f->predicted.per_row);
+    return status;
+}
+
 /* Experts come in any order; each writes its own rows, the sum runs in ascending id. */
 static mf_status run_experts(const struct step *step, uint32_t layer, mf_error *why)
 {
     struct forward *f = step->forward;
-    mf_status status = MF_OK;
     struct expert_visit visit;
     size_t used = bucket_pairs(f, step->row_count), count;
-    expert_visit_begin(&visit, f->experts, layer, f->used_experts, used);
-    visit.uses = f->expert_uses;
-    visit.rows = (uint32_t)step->row_count;
+    struct expert_wish wish = { .layer = layer,
+                                .experts = f->used_experts,
+                                .count = used,
+                                .rows = (uint32_t)step->row_count,
+                                .uses = f->expert_uses };
+    expert_visit_begin_rows(&visit, f->experts, &wish);
+    mf_status status = predict_experts(step, layer + 1, why);
+    if (status != MF_OK) return status;
     while ((count = expert_visit_next(&visit, f->leases, f->config->experts, &status, why)) > 0) {
         for (size_t i = 0; i < count; i++) f->works[i] = work_for(f, &f->leases[i]);
         struct expert_batch batch = { .works = f->works,
@@ -234,6 +267,7 @@ mf_status forward_step(struct forward *f, const struct step_part *parts, size_t 
 
     mf_status status = run_recipe(&step, &f->recipes.start, f->weights->slots, why);
     if (status == MF_OK) observe_hidden(&step, -1);
+    if (status == MF_OK) status = predict_experts(&step, 0, why);
     for (uint32_t layer = 0; layer < f->config->layer_count && status == MF_OK; layer++) {
         for (size_t s = 0; s < part_count; s++)
             sequence_view(parts[s].sequence, layer, &f->spans[s]);

@@ -19,6 +19,10 @@
 /* Rows whose logits are computed together. */
 enum { LOGIT_ROWS = 16, SPANS_MAX = 64 };
 
+/* Steps of up to so many rows predict what the next layer wants: for each row so many
+ * times as many experts as it will have. */
+enum { PREDICTED_ROWS = 4, PREDICTED_SHARE = 2 };
+
 /* Looks on (tests, dumps); every function may be NULL. */
 struct observer {
     void *user;
@@ -46,6 +50,7 @@ struct forward {
     float *scratch;              /* [row_capacity][scratch_width] */
     float *expert_hidden;        /* [row_capacity][experts per token][expert width] */
     struct routes routes;
+    struct routes predicted;     /* of a layer that comes later */
     struct row *rows;            /* [row_capacity] */
     int32_t *tokens;             /* [row_capacity] */
     struct span *spans;          /* [SPANS_MAX] */

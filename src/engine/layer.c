@@ -98,6 +98,23 @@ static buffer build_delta(struct graph *g, const struct builder *b, buffer norme
     return op_gated_norm(g, read, z, SLOT_DELTA_NORM, c->norm_epsilon, &shape);
 }
 
+static void build_router(struct graph *g, const struct model_config *c, buffer normed)
+{
+    struct router_shape router = { .sigmoid = c->router == ROUTER_SIGMOID,
+                                   .renormalise = c->renormalise,
+                                   .scale = c->routed_scale,
+                                   .groups = c->router_groups,
+                                   .top_groups = c->router_top_groups };
+    op_route(g, op_project(g, normed, SLOT_ROUTER, c->experts), &router);
+}
+
+/* A layer's norm and router on a residual stream that has not reached it yet. */
+static void build_predict(struct graph *g, const struct builder *b)
+{
+    const struct model_config *c = b->config;
+    build_router(g, c, op_rms_norm(g, graph_shared(SHARED_X), SLOT_FFN_NORM, c->norm_epsilon));
+}
+
 /* x += mixer(norm(x)); then the norm that feed-forward and router read, and the router. */
 static void build_before(struct graph *g, const struct builder *b, enum mixer_kind mixer,
                          enum ffn_kind ffn)
@@ -112,14 +129,7 @@ static void build_before(struct graph *g, const struct builder *b, enum mixer_ki
     else
         op_add_project(g, x, build_attention(g, b, normed), SLOT_ATTENTION_OUT);
     op_rms_norm_into(g, routed, x, SLOT_FFN_NORM, c->norm_epsilon);
-    if (ffn == FFN_DENSE) return;
-
-    struct router_shape router = { .sigmoid = c->router == ROUTER_SIGMOID,
-                                   .renormalise = c->renormalise,
-                                   .scale = c->routed_scale,
-                                   .groups = c->router_groups,
-                                   .top_groups = c->router_top_groups };
-    op_route(g, op_project(g, routed, SLOT_ROUTER, c->experts), &router);
+    if (ffn == FFN_EXPERTS) build_router(g, c, routed);
 }
 
 /* SwiGLU: silu(gate·x) ⊙ (up·x), before the last matrix. */
@@ -236,6 +246,7 @@ mf_status recipes_build(struct recipes *out, const struct model_config *c, struc
         void (*build)(struct graph *g, const struct builder *b);
     } single[] = {
         { &out->start, "start", build_start },
+        { &out->predict, "predict", build_predict },
         { &out->after[FFN_EXPERTS], "experts", build_experts },
         { &out->after[FFN_DENSE], "dense", build_dense },
         { &out->head, "head", build_head },

@@ -4,6 +4,7 @@
  *     before   norm, mixer, residual, norm, router        per layer, up to routing
  *     after    shared expert, weighted sum, residual;     per layer, behind it
  *              or a dense feed-forward
+ *     predict  norm, router                               of a later layer, now and then
  *     head     final norm, output matrix                  for rows whose logits are wanted
  */
 #ifndef ENGINE_LAYER_H
@@ -24,6 +25,7 @@ struct recipes {
     struct recipe start;
     struct recipe before[MIXER_KINDS][FFN_KINDS]; /* those kinds that the model has */
     struct recipe after[FFN_KINDS];
+    struct recipe predict;
     struct recipe head;
     uint32_t widths[SHARED_COUNT]; /* of the shared buffers */
     uint64_t scratch_width;        /* floats per row that the largest plan needs */

@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "experts/eviction.h"
 #include "experts/layout.h"
+#include "experts/prefetch.h"
 #include "experts/slot_plan.h"
 
 #include <assert.h>
@@ -15,6 +16,8 @@ enum {
     ARENA_ALIGNMENT = 2 << 20, /* of a huge page */
     REQUESTS = 1024,           /* reads that may be submitted at a time */
     VICTIMS_MAX = 64,          /* found in one look at the slots */
+    ALWAYS_LEVEL = 2,          /* of AHEAD_ALWAYS */
+    AHEAD_ROWS_MAX = 4,        /* a step of more rows wants too many experts to be predicted */
     PADDING_SHARE = 8          /* direct reads may add 1/8 to a slot, else reads are plain */
 };
 
@@ -40,6 +43,11 @@ struct slot_failure {
     uint32_t file;
     uint64_t offset;
     size_t missing; /* bytes */
+};
+
+/* An expert that was not in memory when it was predicted. */
+struct prediction {
+    uint32_t place, rank;
 };
 
 struct victim {
@@ -70,14 +78,21 @@ struct expert_store {
     size_t free_count;
 
     /* of the visit at hand */
-    uint64_t visit;    /* its number */
-    uint32_t *pending; /* [experts] asked for and not yet handed out */
+    uint64_t visit;      /* its number */
+    uint32_t visit_rows; /* of its step */
+    uint32_t *pending;   /* [experts] asked for and not yet handed out */
     size_t pending_count;
     uint32_t *missing; /* [experts] to be read, by place in the file */
     size_t missing_count, missing_next;
     uint32_t *one_row; /* [experts] what a visit without numbers stands for */
     struct victim victims[VICTIMS_MAX];
     size_t victim_count, victim_next;
+
+    struct prefetch prefetch;
+    struct prediction predictions[PREFETCH_RANKS]; /* for one layer */
+    size_t prediction_count;
+    double asked_at;    /* when predictions were wanted */
+    double cost_before; /* wait and prediction when the last visit began */
 
     uint64_t *uses; /* [layers x experts] */
     struct expert_counters counters;
@@ -210,6 +225,14 @@ static void link_requests(struct expert_store *store)
     store->free_count = REQUESTS;
 }
 
+static uint32_t layers_with_experts(const struct expert_store *store)
+{
+    uint32_t count = 0;
+    for (uint32_t layer = 0; layer < store->layers; layer++)
+        count += store->plan.class_of[layer] != NO_CLASS;
+    return count;
+}
+
 mf_status expert_store_open(struct expert_store **out, const struct expert_store_options *options,
                             mf_error *why)
 {
@@ -239,6 +262,7 @@ mf_status expert_store_open(struct expert_store **out, const struct expert_store
     }
     empty_all(store);
     link_requests(store);
+    prefetch_init(&store->prefetch, layers_with_experts(store));
     if (options->promise) async_reader_forget(store->reader); /* weights were read before */
     *out = store;
     return MF_OK;
@@ -298,6 +322,7 @@ static void empty_slot(struct expert_store *store, uint32_t index)
     uint32_t c = class_index(store, slot->place);
     if (slot->state == SLOT_READY) store->present--;
     if (slot->state == SLOT_FAILED) store->failed--;
+    if (slot->ahead) store->counters.ahead_wasted++;
     store->slot_of[slot->place] = NO_SLOT;
     store->empty[store->plan.classes[c].first_slot + store->empty_count[c]++] = index;
     *slot = (struct expert_slot){ .place = NO_PLACE };
@@ -328,18 +353,20 @@ static void find_victims(struct expert_store *store, const struct slot_class *cl
     store->victim_next = 0;
 }
 
-/* An empty slot of the class, by eviction if need be; NO_SLOT: all are in use. */
-static uint32_t take_slot(struct expert_store *store, uint32_t class_number)
+/* An empty slot of the class, if need be by evicting an expert whose next use is more
+ * than `distance` visits away; NO_SLOT: there is none. */
+static uint32_t take_slot(struct expert_store *store, uint32_t class_number, float distance)
 {
     const struct slot_class *class = &store->plan.classes[class_number];
     size_t *empty_count = &store->empty_count[class_number];
     if (*empty_count == 0) {
         if (store->victim_next == store->victim_count) find_victims(store, class);
         if (store->victim_count == 0) return NO_SLOT;
-        uint32_t victim = store->victims[store->victim_next++].slot;
-        if (store->slots[victim].ahead) store->counters.ahead_wasted++;
+        const struct victim *victim = &store->victims[store->victim_next];
+        if (victim->distance <= distance) return NO_SLOT;
+        store->victim_next++;
         store->counters.evictions++;
-        empty_slot(store, victim);
+        empty_slot(store, victim->slot);
     }
     return store->empty[class->first_slot + --*empty_count];
 }
@@ -347,14 +374,14 @@ static uint32_t take_slot(struct expert_store *store, uint32_t class_number)
 /* ----------------------------------------------------------------- reading */
 
 /* EMPTY → READING: the reads are put at the head of *list.  False when there is no
- * slot, or no request, at the moment. */
+ * slot (`distance`: see take_slot), or no request, at the moment. */
 static bool begin_read(struct expert_store *store, struct async_read **list, uint32_t place,
-                       bool ahead)
+                       float distance, bool ahead)
 {
     struct expert_layout layout;
     make_layout(&layout, store, place);
     if (store->free_count < layout.piece_count) return false;
-    uint32_t index = take_slot(store, class_index(store, place));
+    uint32_t index = take_slot(store, class_index(store, place), distance);
     if (index == NO_SLOT) return false;
     struct expert_slot *slot = &store->slots[index];
     uint8_t *memory = slot_memory(store, index, place);
@@ -444,25 +471,6 @@ static mf_status report_failure(struct expert_store *store, uint32_t index, mf_e
 
 /* ------------------------------------------------------------------ visits */
 
-void expert_visit_begin(struct expert_visit *visit, struct expert_store *store, uint32_t layer,
-                        const uint32_t *experts, size_t count)
-{
-    *visit = (struct expert_visit){
-        .store = store, .layer = layer, .experts = experts, .count = count, .rows = 1
-    };
-}
-
-static void remember_uses(struct expert_store *store, const struct expert_visit *visit)
-{
-    if (visit->uses) {
-        eviction_visit(&store->eviction, visit->layer, visit->uses, visit->rows);
-        return;
-    }
-    memset(store->one_row, 0, store->experts * sizeof *store->one_row);
-    for (size_t i = 0; i < visit->count; i++) store->one_row[visit->experts[i]] = 1;
-    eviction_visit(&store->eviction, visit->layer, store->one_row, 1);
-}
-
 static uint64_t file_position(const struct expert_store *store, uint32_t place)
 {
     const struct expert_matrix *m =
@@ -490,39 +498,54 @@ static void end_visit(struct expert_store *store)
         if (store->slots[i].state == SLOT_FAILED) empty_slot(store, i);
 }
 
-/* Counts who is there and who is not; from here on nobody who is wanted is evicted. */
-static void start_visit(struct expert_visit *visit)
+/* How right were the predictions for this layer? */
+static void judge_predictions(struct expert_store *store, const struct expert_wish *wish)
 {
-    struct expert_store *store = visit->store;
-    struct expert_counters *counters = &store->counters;
-    end_visit(store); /* the one before this, had it been left early */
-    visit->number = store->visit;
-    store->pending_count = visit->count;
-    remember_uses(store, visit);
-    for (size_t i = 0; i < visit->count; i++) {
-        uint32_t place = place_of(store, visit->layer, visit->experts[i]);
-        uint32_t index = store->slot_of[place];
-        store->pending[i] = visit->experts[i];
-        store->uses[place]++;
-        if (index == NO_SLOT) {
-            counters->misses++;
-            add_missing(store, place);
-            continue;
-        }
-        struct expert_slot *slot = &store->slots[index];
-        if (slot->state == SLOT_READY) {
-            counters->hits++;
-            if (slot->ahead) counters->ahead_hits++;
-        } else if (slot->ahead) {
-            counters->ahead_late++;
-            async_reader_promote(store->reader, index);
-        } else {
-            counters->misses++; /* a visit before this one asked and was given up */
-        }
-        slot->inherited = slot->state == SLOT_READING;
-        slot->ahead = false;
-        slot->wanted = visit->number;
+    if (store->prediction_count == 0) return;
+    if (store->predictions[0].place / store->experts != wish->layer) return;
+    for (size_t i = 0; i < store->prediction_count; i++) {
+        const struct prediction *prediction = &store->predictions[i];
+        bool right = wish->uses[prediction->place % store->experts] > 0;
+        prefetch_learn(&store->prefetch, prediction->rank, right);
+        store->counters.predictions++;
+        store->counters.predictions_right += right;
     }
+    store->prediction_count = 0;
+}
+
+/* What has the visit that ends cost in time?  Those of prompts say nothing. */
+static void judge_prefetch(struct expert_store *store)
+{
+    double cost = store->counters.wait_seconds + store->counters.predict_seconds;
+    bool decode = store->visit_rows > 0 && store->visit_rows <= AHEAD_ROWS_MAX;
+    if (decode) prefetch_visit(&store->prefetch, cost - store->cost_before);
+    store->cost_before = cost;
+}
+
+/* Who is wanted is counted, and not evicted from here on; who is missing is listed. */
+static void want(struct expert_store *store, uint32_t place)
+{
+    struct expert_counters *counters = &store->counters;
+    uint32_t index = store->slot_of[place];
+    store->uses[place]++;
+    if (index == NO_SLOT) {
+        counters->misses++;
+        add_missing(store, place);
+        return;
+    }
+    struct expert_slot *slot = &store->slots[index];
+    if (slot->state == SLOT_READY) {
+        counters->hits++;
+        if (slot->ahead) counters->ahead_hits++;
+    } else if (slot->ahead) {
+        counters->ahead_late++;
+        async_reader_promote(store->reader, index);
+    } else {
+        counters->misses++; /* a visit before this one asked and was given up */
+    }
+    slot->inherited = slot->state == SLOT_READING;
+    slot->ahead = false;
+    slot->wanted = store->visit;
 }
 
 /* Submits reads for all that are missing, as far as there are slots. */
@@ -531,11 +554,41 @@ static void read_missing(struct expert_store *store)
     struct async_read *reads = NULL, **end = &reads;
     store->victim_count = store->victim_next = 0;
     while (store->missing_next < store->missing_count) {
-        if (!begin_read(store, end, store->missing[store->missing_next], false)) break;
+        if (!begin_read(store, end, store->missing[store->missing_next], -1.0f, false)) break;
         store->missing_next++;
         while (*end) end = &(*end)->next;
     }
     async_reader_submit(store->reader, reads);
+}
+
+void expert_visit_begin_rows(struct expert_visit *visit, struct expert_store *store,
+                             const struct expert_wish *wish)
+{
+    collect(store, false);
+    end_visit(store);
+    judge_prefetch(store);
+    judge_predictions(store, wish);
+    eviction_visit(&store->eviction, wish->layer, wish->uses, wish->rows);
+    store->visit_rows = wish->rows;
+    store->pending_count = wish->count;
+    for (size_t i = 0; i < wish->count; i++) {
+        store->pending[i] = wish->experts[i];
+        want(store, place_of(store, wish->layer, wish->experts[i]));
+    }
+    async_reader_cancel_ahead(store->reader); /* who is wanted has been promoted */
+    read_missing(store);
+    *visit = (struct expert_visit){ .store = store, .layer = wish->layer, .number = store->visit };
+}
+
+void expert_visit_begin(struct expert_visit *visit, struct expert_store *store, uint32_t layer,
+                        const uint32_t *experts, size_t count)
+{
+    memset(store->one_row, 0, store->experts * sizeof *store->one_row);
+    for (size_t i = 0; i < count; i++) store->one_row[experts[i]] = 1;
+    struct expert_wish wish = {
+        .layer = layer, .experts = experts, .count = count, .rows = 1, .uses = store->one_row
+    };
+    expert_visit_begin_rows(visit, store, &wish);
 }
 
 /* While experts wait for slots, part of the slots is left to be read into. */
@@ -599,7 +652,6 @@ size_t expert_visit_next(struct expert_visit *visit, struct expert_lease *leases
 {
     struct expert_store *store = visit->store;
     *status = MF_OK;
-    if (visit->number == 0) start_visit(visit);
     if (visit->number != store->visit) {
         *status = fail(why, MF_ERR_ARGUMENT, "the visit has ended: another one has begun");
         return 0;
@@ -623,6 +675,63 @@ void expert_lease_end(struct expert_lease *lease)
     struct expert_slot *slot = &lease->store->slots[lease->slot];
     assert(slot->leases > 0);
     slot->leases--;
+}
+
+/* ----------------------------------------------------------- reading ahead */
+
+bool expert_store_wants_predictions(struct expert_store *store)
+{
+    if (store->plan.resident || store->options.ahead == AHEAD_NEVER) return false;
+    if (store->options.ahead == AHEAD_MEASURED && store->prefetch.level == 0) return false;
+    store->asked_at = clock_seconds();
+    return true;
+}
+
+/* The surest of the list that has not been taken; `count` when all have. */
+static size_t surest(const float *weights, const bool *taken, size_t count)
+{
+    size_t best = count;
+    for (size_t i = 0; i < count; i++)
+        if (!taken[i] && (best == count || weights[i] > weights[best])) best = i;
+    return best;
+}
+
+/* Those that are not in memory, ranked. */
+static void rank_predictions(struct expert_store *store, uint32_t layer, const uint32_t *experts,
+                             const float *weights, size_t count)
+{
+    bool taken[PREFETCH_RANKS] = { 0 };
+    count = min_size(count, PREFETCH_RANKS);
+    store->prediction_count = 0;
+    for (uint32_t rank = 0; rank < count; rank++) {
+        size_t next = surest(weights, taken, count);
+        uint32_t place = place_of(store, layer, experts[next]);
+        taken[next] = true;
+        bool known = store->slot_of[place] != NO_SLOT;
+        for (size_t i = 0; i < store->prediction_count; i++)
+            known |= store->predictions[i].place == place;
+        if (!known)
+            store->predictions[store->prediction_count++] = (struct prediction){ place, rank };
+    }
+}
+
+void expert_store_expect(struct expert_store *store, uint32_t layer, const uint32_t *experts,
+                         const float *weights, size_t count)
+{
+    struct async_read *reads = NULL, **end = &reads;
+    uint32_t level = store->options.ahead == AHEAD_ALWAYS ? ALWAYS_LEVEL : store->prefetch.level;
+    rank_predictions(store, layer, experts, weights, count);
+    store->victim_count = store->victim_next = 0;
+    for (size_t i = 0; i < store->prediction_count; i++) {
+        const struct prediction *prediction = &store->predictions[i];
+        if (!prefetch_trusts(&store->prefetch, prediction->rank, level)) continue;
+        float distance = prefetch_distance(&store->prefetch, prediction->rank);
+        if (!begin_read(store, end, prediction->place, distance, true)) break;
+        store->counters.ahead_reads++;
+        while (*end) end = &(*end)->next;
+    }
+    async_reader_submit(store->reader, reads);
+    store->counters.predict_seconds += clock_seconds() - store->asked_at;
 }
 
 /* ------------------------------------------------------------------ budget */
@@ -670,6 +779,7 @@ struct expert_counters expert_store_counters(const struct expert_store *store)
 void expert_store_reset_counters(struct expert_store *store)
 {
     store->counters = (struct expert_counters){ 0 };
+    store->cost_before = 0;
     memset(store->uses, 0, (size_t)store->layers * store->experts * sizeof *store->uses);
 }
 
@@ -695,7 +805,9 @@ void expert_store_drop_all(struct expert_store *store)
 {
     end_visit(store);
     while (collect(store, true)) continue;
-    empty_all(store);
+    for (uint32_t i = 0; i < store->plan.capacity; i++)
+        if (store->slots[i].state != SLOT_EMPTY) empty_slot(store, i);
+    empty_all(store); /* the first slots are used first again */
 }
 
 /* -------------------------------------------------------------- invariants */

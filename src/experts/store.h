@@ -47,16 +47,19 @@ struct expert_lease {
     size_t slot;
 };
 
+/* What a step wants of a layer. */
+struct expert_wish {
+    uint32_t layer;
+    const uint32_t *experts; /* ids, each once; borrowed until begin returns */
+    size_t count;
+    uint32_t rows;        /* of the step */
+    const uint32_t *uses; /* [experts of the layer] how many of the rows want each */
+};
+
 struct expert_visit {
     struct expert_store *store;
     uint32_t layer;
-    const uint32_t *experts; /* ids, each once; borrowed until the visit ends */
-    size_t count;
-    /* May be set after begin and before the first next: of `rows` rows of the step,
-     * uses[e] go to expert e of the layer.  Without it, one row wants them all. */
-    const uint32_t *uses; /* [experts of the layer] */
-    uint32_t rows;
-    uint64_t number; /* 0: not started */
+    uint64_t number;
 };
 
 /* Every expert that a visit asks for is one of the first four. */
@@ -66,11 +69,14 @@ struct expert_counters {
     uint64_t ahead_late; /* was being read ahead */
     uint64_t misses;     /* had to be read */
     uint64_t ahead_reads;
-    uint64_t ahead_wasted; /* read ahead and evicted without having been used */
+    uint64_t ahead_wasted; /* read ahead and given up without having been used */
+    uint64_t predictions;  /* of experts that were not in memory … */
+    uint64_t predictions_right;
     uint64_t evictions;
     uint64_t bytes_read;
     uint64_t waits; /* times that a visit had nothing to compute with */
     double wait_seconds;
+    double predict_seconds;
 };
 
 struct expert_store_sizes {
@@ -91,6 +97,7 @@ struct expert_store_options {
     uint64_t budget_bytes; /* for slots */
     bool promise;          /* the page cache that reading fills counts too */
     enum read_engine engine;
+    enum expert_ahead { AHEAD_MEASURED, AHEAD_NEVER, AHEAD_ALWAYS } ahead;
 };
 
 /* A budget below what one token needs in one layer, and two experts more, is refused. */
@@ -109,7 +116,12 @@ void expert_store_free(struct expert_store *store);
  * nothing.  Waits for reads; no lease may be held. */
 mf_status expert_store_set_budget(struct expert_store *store, uint64_t budget_bytes, mf_error *why);
 
-/* The first next of a visit ends the visit before it, whatever that one still wanted. */
+/* Submits reads for all experts that are missing, as far as there are slots, and ends
+ * the visit before this one, whatever that one still wanted. */
+void expert_visit_begin_rows(struct expert_visit *visit, struct expert_store *store,
+                             const struct expert_wish *wish);
+
+/* The same for one row that wants them all. */
 void expert_visit_begin(struct expert_visit *visit, struct expert_store *store, uint32_t layer,
                         const uint32_t *experts, size_t count);
 
@@ -119,6 +131,15 @@ void expert_visit_begin(struct expert_visit *visit, struct expert_store *store, 
 size_t expert_visit_next(struct expert_visit *visit, struct expert_lease *leases, size_t capacity,
                          mf_status *status, mf_error *why);
 void expert_lease_end(struct expert_lease *lease);
+
+/* Reading ahead.  While a layer's experts arrive and compute, whoever knows what a
+ * later layer is likely to want says so; whether it is read is the store's decision
+ * (prefetch.h).  Asking first saves the work of predicting: the time between the two
+ * calls counts as the price of the prediction.  Predictions change no result.
+ * `weights` say how sure each of the `count` ids is; an id may stand there twice. */
+bool expert_store_wants_predictions(struct expert_store *store);
+void expert_store_expect(struct expert_store *store, uint32_t layer, const uint32_t *experts,
+                         const float *weights, size_t count);
 
 struct expert_counters expert_store_counters(const struct expert_store *store);
 void expert_store_reset_counters(struct expert_store *store);

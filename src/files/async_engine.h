@@ -36,6 +36,23 @@ struct async_read *read_queue_take_all(struct read_queue *queue);
 /* Reads ahead with this tag go to the end of the queue of demand reads. */
 void read_queue_promote(struct read_queue *ahead, struct read_queue *demand, uint32_t tag);
 
+/* What has not started is finished, with ECANCELED. */
+void read_queue_cancel(struct read_queue *queue, struct read_queue *finished);
+
+/* What an engine has to start from, and what is under way. */
+struct read_queues {
+    struct read_queue demand, ahead, finished;
+    uint32_t under_way, ahead_under_way;
+};
+
+void read_queues_put(struct read_queues *queues, struct async_read *list);
+
+/* The read to start next, which then counts as under way; NULL: none may start. */
+struct async_read *read_queues_start(struct read_queues *queues, uint32_t depth);
+
+/* A read is no longer under way. */
+void read_queues_stop(struct read_queues *queues, const struct async_read *read);
+
 /* Does the next try of this read go past the page cache? */
 static inline bool read_is_direct(const struct async_read *read, const struct read_source *source)
 {

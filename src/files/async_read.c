@@ -1,5 +1,6 @@
 #include "files/async_read.h"
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "files/async_engine.h"
 
@@ -47,6 +48,41 @@ void read_queue_promote(struct read_queue *ahead, struct read_queue *demand, uin
         if (moves) read->ahead = false;
         read_queue_put(moves ? demand : ahead, read);
     }
+}
+
+void read_queue_cancel(struct read_queue *queue, struct read_queue *finished)
+{
+    for (struct async_read *read; (read = read_queue_take(queue));) {
+        read->error = ECANCELED;
+        read_queue_put(finished, read);
+    }
+}
+
+void read_queues_put(struct read_queues *queues, struct async_read *list)
+{
+    for (struct async_read *read = list, *next; read; read = next) {
+        next = read->next;
+        read_queue_put(read->ahead ? &queues->ahead : &queues->demand, read);
+    }
+}
+
+struct async_read *read_queues_start(struct read_queues *queues, uint32_t depth)
+{
+    if (queues->under_way >= depth) return NULL;
+    struct async_read *read = read_queue_take(&queues->demand);
+    bool room_ahead = queues->ahead_under_way < depth - depth / 4;
+    if (!read && room_ahead) read = read_queue_take(&queues->ahead);
+    if (!read) return NULL;
+    read->started_at = clock_seconds();
+    read->beside = queues->under_way++;
+    queues->ahead_under_way += read->ahead;
+    return read;
+}
+
+void read_queues_stop(struct read_queues *queues, const struct async_read *read)
+{
+    queues->under_way--;
+    queues->ahead_under_way -= read->ahead;
 }
 
 /* ----------------------------------------------------------------- results */
@@ -224,7 +260,12 @@ void async_reader_submit(struct async_reader *reader, struct async_read *list)
 
 void async_reader_promote(struct async_reader *reader, uint32_t tag)
 {
-    reader->functions->promote(reader, tag);
+    if (reader->outstanding > 0) reader->functions->promote(reader, tag);
+}
+
+void async_reader_cancel_ahead(struct async_reader *reader)
+{
+    if (reader->outstanding > 0) reader->functions->cancel_ahead(reader);
 }
 
 struct async_read *async_reader_wait(struct async_reader *reader, bool block)

@@ -1,10 +1,11 @@
 /* async_read.h: reads that go on while the caller computes.
  *
  *     submit ─▶ demand ─┐
- *                       ├─▶ engine: up to `depth` reads at a time ─▶ wait
+ *                       ├─▶ engine: `depth` reads at a time ─▶ wait
  *     submit ─▶ ahead ──┘   (threads | io_uring)
  *
- * A demand read starts before every read-ahead that has not started yet.
+ * The depth adapts to the device (read_pace.h).  A read-ahead starts only when no
+ * demand read waits and the depth is not used up; reads ahead never take all of it.
  *
  * What can go wrong is handled here.  A short read is continued, an interrupted
  * one repeated; any other error, and an end of file that comes too early, gets
@@ -21,6 +22,7 @@
 #define FILES_ASYNC_READ_H
 
 #include "base/file.h"
+#include "files/read_pace.h"
 
 struct async_read {
     uint32_t file;   /* index into the reader's files */
@@ -36,6 +38,8 @@ struct async_read {
     /* the engine's */
     size_t done; /* bytes that have arrived */
     bool tried;  /* one try has failed */
+    double started_at;
+    uint32_t beside; /* reads that were under way then */
     struct async_read *next;
 };
 
@@ -57,6 +61,7 @@ struct async_reader_functions {
     void (*free)(struct async_reader *reader);
     void (*submit)(struct async_reader *reader, struct async_read *list);
     void (*promote)(struct async_reader *reader, uint32_t tag);
+    void (*cancel_ahead)(struct async_reader *reader);
     struct async_read *(*wait)(struct async_reader *reader, bool block);
 };
 
@@ -67,6 +72,7 @@ struct async_reader {
     struct read_source *sources; /* [source_count], one for each file */
     size_t source_count;
     size_t outstanding; /* submitted and not yet given back */
+    struct read_pace pace;
 };
 
 /* READ_ENGINE_BEST: io_uring for direct reads where the files have descriptors and the
@@ -93,6 +99,9 @@ void async_reader_submit(struct async_reader *reader, struct async_read *list);
 
 /* Reads ahead with this tag that have not started become demand reads. */
 void async_reader_promote(struct async_reader *reader, uint32_t tag);
+
+/* Reads ahead that have not started come back with ECANCELED. */
+void async_reader_cancel_ahead(struct async_reader *reader);
 
 /* The reads that are finished, linked by `next`; NULL when there are none.  With
  * `block`, waits for one unless nothing is outstanding. */

@@ -9,6 +9,7 @@
  * The ring is not bound to a thread: sessions of one engine may be fed by several,
  * one after another.  A read whose thread has ended is cancelled by the kernel and
  * gets its second try. */
+#include "base/clock.h"
 #include "base/status.h"
 #include "files/async_engine.h"
 
@@ -17,8 +18,8 @@
 #include <liburing.h>
 
 enum {
-    DEPTH = 64,                /* reads under way */
-    AHEAD_DEPTH = 8,           /* of these ahead: what a new demand read may have to wait for */
+    DEPTH_MAX = 64, /* reads under way */
+    DEPTH_AT_FIRST = 8,
     COUNT_LIMIT = 1 << 30,     /* of one attempt; the rest counts as a short read */
     FILES_REGISTERED_MAX = 512 /* direct and plain descriptors */
 };
@@ -26,8 +27,7 @@ enum {
 struct uring_reader {
     struct async_reader reader;
     struct io_uring ring;
-    struct read_queue demand, ahead;
-    unsigned under_way, ahead_under_way;
+    struct read_queues queues;
     bool files_registered; /* direct at 2 x file, plain after it */
 };
 
@@ -52,25 +52,14 @@ static void prepare(struct uring_reader *r, struct io_uring_sqe *sqe, struct asy
     io_uring_sqe_set_data(sqe, read);
 }
 
-static struct async_read *take_next(struct uring_reader *r)
-{
-    if (r->under_way >= DEPTH) return NULL;
-    struct async_read *read = read_queue_take(&r->demand);
-    if (read || r->ahead_under_way >= AHEAD_DEPTH) return read;
-    read = read_queue_take(&r->ahead);
-    if (read) r->ahead_under_way++;
-    return read;
-}
-
 /* Hands the kernel what may be under way, and waits for one completion if asked to. */
 static void start_reads(struct uring_reader *r, bool block)
 {
     struct async_read *read;
-    while ((read = take_next(r))) {
+    while ((read = read_queues_start(&r->queues, read_pace_depth(&r->reader.pace)))) {
         struct io_uring_sqe *sqe = io_uring_get_sqe(&r->ring);
-        assert(sqe); /* the ring has room for DEPTH */
+        assert(sqe); /* the ring has room for DEPTH_MAX */
         prepare(r, sqe, read);
-        r->under_way++;
     }
     int result = block ? io_uring_submit_and_wait(&r->ring, 1) : io_uring_submit(&r->ring);
     /* These pass: a signal, no memory or no room at the moment. */
@@ -78,61 +67,64 @@ static void start_reads(struct uring_reader *r, bool block)
     (void)result;
 }
 
-static void enqueue(struct uring_reader *r, struct async_read *read)
-{
-    read_queue_put(read->ahead ? &r->ahead : &r->demand, read);
-}
-
 /* --------------------------------------------------------------- functions */
 
 static void uring_submit(struct async_reader *reader, struct async_read *list)
 {
     struct uring_reader *r = uring_of(reader);
-    for (struct async_read *read = list, *next; read; read = next) {
-        next = read->next;
-        enqueue(r, read);
-    }
+    read_queues_put(&r->queues, list);
     start_reads(r, false);
 }
 
 static void uring_promote(struct async_reader *reader, uint32_t tag)
 {
     struct uring_reader *r = uring_of(reader);
-    read_queue_promote(&r->ahead, &r->demand, tag);
+    read_queue_promote(&r->queues.ahead, &r->queues.demand, tag);
     start_reads(r, false);
 }
 
-/* Takes in what the kernel has finished. */
-static void collect(struct read_queue *finished, struct uring_reader *r)
+static void uring_cancel_ahead(struct async_reader *reader)
+{
+    struct uring_reader *r = uring_of(reader);
+    read_queue_cancel(&r->queues.ahead, &r->queues.finished);
+}
+
+/* Takes in what the kernel has finished.  `watched`: we were waiting, so that now is
+ * when it happened. */
+static void collect(struct uring_reader *r, bool watched)
 {
     struct io_uring_cqe *cqe;
+    double now = watched ? clock_seconds() : 0;
     while (io_uring_peek_cqe(&r->ring, &cqe) == 0) {
         struct async_read *read = io_uring_cqe_get_data(cqe);
         int result = cqe->res;
         io_uring_cqe_seen(&r->ring, cqe);
-        r->under_way--;
-        if (read->ahead) r->ahead_under_way--;
+        read_queues_stop(&r->queues, read);
         const struct read_source *source = &r->reader.sources[read->file];
         if (source->descriptor < 0) result = -ENOENT; /* a file that is not there */
-        if (read_advance(read, source, result)) {
-            read_leave_no_trace(read, source);
-            read_queue_put(finished, read);
-        } else {
-            enqueue(r, read);
+        if (!read_advance(read, source, result)) {
+            read->next = NULL;
+            read_queues_put(&r->queues, read); /* goes on from where it is */
+            continue;
         }
+        if (watched)
+            read_pace_note(&r->reader.pace, read->done, now - read->started_at, read->beside);
+        read_leave_no_trace(read, source);
+        read_queue_put(&r->queues.finished, read);
     }
 }
 
+/* What is finished makes room: the next reads are started before it is given back. */
 static struct async_read *uring_wait(struct async_reader *reader, bool block)
 {
     struct uring_reader *r = uring_of(reader);
-    struct read_queue finished = { 0 };
-    collect(&finished, r);
-    do {
-        start_reads(r, block && !finished.head);
-        collect(&finished, r);
-    } while (block && !finished.head);
-    return finished.head;
+    collect(r, false);
+    while (block && !r->queues.finished.head) {
+        start_reads(r, true);
+        collect(r, true);
+    }
+    start_reads(r, false);
+    return read_queue_take_all(&r->queues.finished);
 }
 
 static void uring_free(struct async_reader *reader)
@@ -146,6 +138,7 @@ static const struct async_reader_functions uring_functions = { .name = "io_uring
                                                                .free = uring_free,
                                                                .submit = uring_submit,
                                                                .promote = uring_promote,
+                                                               .cancel_ahead = uring_cancel_ahead,
                                                                .wait = uring_wait };
 
 /* Registered files save the kernel a lookup per read; without them it works too. */
@@ -183,7 +176,7 @@ mf_status async_reader_uring_new(struct async_reader **out,
         status =
             fail(why, MF_ERR_UNSUPPORTED, "io_uring needs files with descriptors; these have none");
     } else {
-        int result = io_uring_queue_init(DEPTH, &r->ring, 0);
+        int result = io_uring_queue_init(DEPTH_MAX, &r->ring, 0);
         if (result < 0)
             status = fail_errno(why, MF_ERR_UNSUPPORTED, -result, "io_uring cannot be used here");
     }
@@ -192,6 +185,7 @@ mf_status async_reader_uring_new(struct async_reader **out,
         *out = NULL;
         return status;
     }
+    read_pace_init(&(*out)->pace, DEPTH_AT_FIRST, DEPTH_MAX);
     register_files(r);
     return MF_OK;
 }

@@ -3,8 +3,8 @@
  *     streamed CHECKPOINT     a directory below the source tree
  *
  * A prompt in chunks and some tokens one by one are computed with all experts in
- * memory; then again with random budgets down to the least, both read engines, one
- * and two threads, and with files that fail every so often.  Every logit of every
+ * memory; then again with random budgets down to the least, both read engines, with
+ * and without read-ahead, one and two threads, and with files that fail every so often.  Every logit of every
  * position must be the same. */
 #include "support/test.h"
 
@@ -34,6 +34,7 @@ struct setting {
     uint64_t expert_bytes; /* budget for slots; 0: no limit at all */
     const char *reader;
     uint32_t threads;
+    mf_read_ahead read_ahead;
     bool unreliable; /* files that fail now and then */
 };
 
@@ -49,7 +50,7 @@ static mf_status open_all(struct opened *out, const struct setting *setting, mf_
     failing_files_init(&failing, &files_posix);
     mf_engine_options engine = { .thread_count = setting->threads,
                                  .files = setting->unreliable ? &failing.files : NULL };
-    mf_model_options model = { .reader = setting->reader };
+    mf_model_options model = { .reader = setting->reader, .read_ahead = setting->read_ahead };
     if (setting->expert_bytes) model.memory_bytes = resident_bytes + setting->expert_bytes;
     mf_session_options session = { .context_length = 128, .chunk_rows = CHUNK };
     mf_status status = mf_engine_open(&out->engine, &engine, why);
@@ -109,10 +110,12 @@ static void check_setting(const struct setting *setting)
     compute(&o, found);
     struct expert_store_sizes sizes = expert_store_sizes(o.model->experts);
     struct expert_counters counters = expert_store_counters(o.model->experts);
-    print_message("    %s, %s, %u threads: %llu of %llu slots, %llu hits, %llu misses\n",
+    print_message("    %s, %s, %u threads: %llu of %llu slots, %llu hits, %llu misses, "
+                  "ahead %llu of %llu\n",
                   sizes.mode, sizes.reader, setting->threads, (unsigned long long)sizes.slots,
                   (unsigned long long)sizes.total, (unsigned long long)counters.hits,
-                  (unsigned long long)counters.misses);
+                  (unsigned long long)counters.misses, (unsigned long long)counters.ahead_hits,
+                  (unsigned long long)counters.ahead_reads);
     assert_true(sizes.slot_bytes <= setting->expert_bytes);
     assert_memory_equal(found, expected, (size_t)POSITIONS * vocab_size * sizeof *found);
     close_all(&o);
@@ -160,7 +163,8 @@ static void any_budget_gives_the_same_bits(void **state)
     for (unsigned round = 0; round < ROUNDS; round++) {
         struct setting setting = { .expert_bytes = least + (uint64_t)rand() % all_bytes,
                                    .reader = round % 2 ? "threads" : "io_uring",
-                                   .threads = 1 + round / 2 % 2 };
+                                   .threads = 1 + round / 2 % 2,
+                                   .read_ahead = (mf_read_ahead)(round % 3) };
         if (round < 4) setting.expert_bytes = least;
         if (round == 4) setting.expert_bytes = 2 * all_bytes + (32 << 20); /* resident */
         check_setting(&setting);
@@ -174,6 +178,7 @@ static void unreliable_files_give_the_same_bits(void **state)
     for (unsigned round = 0; round < 4; round++) {
         struct setting setting = { .expert_bytes = least + round * all_bytes / 4,
                                    .threads = 1 + round % 2,
+                                   .read_ahead = (mf_read_ahead)(round % 3),
                                    .unreliable = true };
         check_setting(&setting);
     }

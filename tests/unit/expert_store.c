@@ -28,6 +28,7 @@ static struct model_config config = { .layer_count = LAYERS,
                                       .experts = EXPERTS,
                                       .experts_per_token = PER_TOKEN };
 static struct expert_store *store;
+static enum expert_ahead ahead;
 
 /* ------------------------------------------------------------------- model */
 
@@ -101,7 +102,8 @@ static bool open_files(enum read_engine engine, const mf_files *functions, uint6
                                             .config = &config,
                                             .budget_bytes = budget,
                                             .promise = true,
-                                            .engine = engine };
+                                            .engine = engine,
+                                            .ahead = ahead };
     mf_status status = expert_store_open(&store, &options, &why);
     if (status != MF_OK) print_message("    not opened: %s\n", why.text);
     if (status == MF_ERR_UNSUPPORTED) {
@@ -238,18 +240,35 @@ static void a_budget_for_too_few_is_refused(void **state)
     close_store();
 }
 
-/* Any sequence of visits with any budget and capacity; visits that are left early. */
+/* Predictions, right and wrong, for any layer, at any time. */
+static void expect_something(void)
+{
+    uint32_t experts[2 * PER_TOKEN];
+    float weights[2 * PER_TOKEN];
+    if (!expert_store_wants_predictions(store)) return;
+    for (size_t i = 0; i < 2 * PER_TOKEN; i++) {
+        experts[i] = (uint32_t)(rand() % EXPERTS);
+        weights[i] = (float)rand();
+    }
+    expert_store_expect(store, random_layer(), experts, weights, 2 * PER_TOKEN);
+    assert_true(expert_store_check_invariants(store));
+}
+
+/* Any sequence of visits and predictions with any budget and capacity; visits that are
+ * left early. */
 static void random_visits(void **state)
 {
     (void)state;
     static const uint64_t budgets[] = { LEAST, LEAST + LARGEST_SLOT, 2 * LEAST, 4 * LEAST, ENOUGH };
     for (size_t engine = 0; engine < COUNT_OF(engines); engine++)
         for (size_t b = 0; b < COUNT_OF(budgets); b++) {
+            ahead = b % 2 ? AHEAD_ALWAYS : AHEAD_MEASURED;
             if (!open_store(engines[engine], budgets[b])) continue;
             for (int round = 0; round < 400; round++) {
                 uint32_t experts[EXPERTS], layer = random_layer();
                 size_t count = (size_t)rand() % (EXPERTS + 1);
                 choose_experts(experts, count);
+                if (rand() % 2) expect_something();
                 if (rand() % 4) {
                     mf_error why = { 0 };
                     assert_int_equal(
@@ -260,6 +279,7 @@ static void random_visits(void **state)
                     struct expert_lease lease;
                     mf_status status = MF_OK;
                     expert_visit_begin(&visit, store, layer, experts, count);
+                    if (rand() % 2) expect_something();
                     if (expert_visit_next(&visit, &lease, 1, &status, NULL)) {
                         check_lease(&lease, layer);
                         expert_lease_end(&lease);
@@ -360,6 +380,62 @@ static void all_slots_leased(void **state)
     close_store();
 }
 
+/* What is predicted is read; asked for then, it is a hit or on its way. */
+static void predictions_come_true(void **state)
+{
+    (void)state;
+    static const uint32_t experts[] = { 1, 4, 9 }, others[] = { 2, 3 };
+    static const float weights[] = { 0.2f, 0.5f, 0.3f };
+    ahead = AHEAD_ALWAYS;
+    assert_true(open_store(READ_ENGINE_THREADS, 4 * LEAST));
+    assert_int_equal(visit_all(0, others, 2, 2, NULL), MF_OK);
+    assert_true(expert_store_wants_predictions(store));
+    expert_store_expect(store, 2, experts, weights, 3);
+    assert_int_equal(visit_all(0, others, 2, 2, NULL), MF_OK); /* stops what has not begun */
+    expert_store_expect(store, 2, experts, weights, 3);
+    assert_int_equal(visit_all(2, experts, 3, 3, NULL), MF_OK);
+    struct expert_counters c = expert_store_counters(store);
+    assert_true(c.ahead_reads >= 3);
+    assert_int_equal(c.ahead_hits + c.ahead_late, 3);
+    assert_int_equal(c.misses, 2);
+    assert_true(c.predictions_right == c.predictions);
+    close_store();
+
+    /* One who asks for no predictions gets none; a resident store wants none. */
+    ahead = AHEAD_NEVER;
+    assert_true(open_store(READ_ENGINE_THREADS, LEAST));
+    assert_false(expert_store_wants_predictions(store));
+    close_store();
+    ahead = AHEAD_ALWAYS;
+    assert_true(open_store(READ_ENGINE_THREADS, ENOUGH));
+    assert_false(expert_store_wants_predictions(store));
+    close_store();
+    ahead = AHEAD_MEASURED;
+}
+
+/* Whatever was predicted and does not come true is counted as waste, once it is gone. */
+static void wrong_predictions_are_waste(void **state)
+{
+    (void)state;
+    static const uint32_t wrong[] = { 0, 1 }, needed[] = { 2, 3, 4, 5 };
+    static const float weights[] = { 0.5f, 0.5f };
+    ahead = AHEAD_ALWAYS;
+    assert_true(open_store(READ_ENGINE_THREADS, LEAST));
+    for (int round = 0; round < 20; round++) {
+        assert_true(expert_store_wants_predictions(store));
+        expert_store_expect(store, 2, wrong, weights, 2);
+        assert_int_equal(visit_all(2, needed, 4, 4, NULL), MF_OK);
+        assert_int_equal(visit_all(4, needed, 4, 4, NULL), MF_OK);
+    }
+    expert_store_drop_all(store);
+    struct expert_counters c = expert_store_counters(store);
+    assert_true(c.ahead_reads > 0);
+    assert_int_equal(c.ahead_wasted, c.ahead_reads);
+    assert_int_equal(c.predictions_right, 0);
+    close_store();
+    ahead = AHEAD_MEASURED;
+}
+
 /* Fewer slots, and more again: what stays is right, what must go is gone. */
 static void budgets_change(void **state)
 {
@@ -414,6 +490,7 @@ static void counters_tell_hits_from_misses(void **state)
     (void)state;
     static const uint32_t four[] = { 0, 5, 6, 15 }, others[] = { 5, 7 };
     assert_true(open_store(READ_ENGINE_THREADS, ENOUGH));
+    failing.delay_us = 1000;
     assert_int_equal(visit_all(4, four, 4, 8, NULL), MF_OK);
     assert_int_equal(visit_all(4, others, 2, 8, NULL), MF_OK);
     struct expert_counters counters = expert_store_counters(store);
@@ -526,6 +603,8 @@ int main(void)
         cmocka_unit_test(direct_reads),
         cmocka_unit_test(leases_outlive_visits),
         cmocka_unit_test(all_slots_leased),
+        cmocka_unit_test(predictions_come_true),
+        cmocka_unit_test(wrong_predictions_are_waste),
         cmocka_unit_test(budgets_change),
         cmocka_unit_test(another_visit_ends_the_first),
         cmocka_unit_test(counters_tell_hits_from_misses),
