@@ -32,6 +32,14 @@ static float *new_floats(struct arena *arena, size_t rows, uint64_t width)
                                                   : NULL;
 }
 
+/* No more than the groups that a router keeps have experts. */
+static size_t predicted_per_row(const struct model_config *c)
+{
+    size_t candidates = c->experts;
+    if (c->router_groups > 1) candidates = candidates / c->router_groups * c->router_top_groups;
+    return min_size((size_t)PREDICTED_SHARE * c->experts_per_token, candidates);
+}
+
 mf_status forward_init(struct forward *f, const struct forward_parts *parts, struct arena *arena,
                        size_t row_capacity, size_t context, mf_error *why)
 {
@@ -58,7 +66,7 @@ mf_status forward_init(struct forward *f, const struct forward_parts *parts, str
     f->routes = (struct routes){ .experts = ARENA_NEW(arena, uint32_t, pairs),
                                  .weights = ARENA_NEW(arena, float, pairs),
                                  .per_row = c->experts_per_token };
-    size_t predicted = min_size((size_t)PREDICTED_SHARE * c->experts_per_token, c->experts);
+    size_t predicted = predicted_per_row(c);
     f->predicted =
         (struct routes){ .experts = ARENA_NEW(arena, uint32_t, PREDICTED_ROWS * predicted),
                          .weights = ARENA_NEW(arena, float, PREDICTED_ROWS *predicted),

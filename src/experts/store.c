@@ -687,30 +687,39 @@ bool expert_store_wants_predictions(struct expert_store *store)
     return true;
 }
 
-/* The surest of the list that has not been taken; `count` when all have. */
-static size_t surest(const float *weights, const bool *taken, size_t count)
+/* Of the list, the surest that comes after `last` (the first among equals first);
+ * `count`: there is none.  What is no number is never sure. */
+static size_t next_surest(const float *weights, size_t count, size_t last)
 {
     size_t best = count;
-    for (size_t i = 0; i < count; i++)
-        if (!taken[i] && (best == count || weights[i] > weights[best])) best = i;
+    for (size_t i = 0; i < count; i++) {
+        bool after = last == count || weights[i] < weights[last] ||
+                     (weights[i] == weights[last] && i > last);
+        if (after && weights[i] == weights[i] && (best == count || weights[i] > weights[best]))
+            best = i;
+    }
     return best;
+}
+
+static bool is_known(const struct expert_store *store, uint32_t place)
+{
+    if (store->slot_of[place] != NO_SLOT) return true;
+    for (size_t i = 0; i < store->prediction_count; i++)
+        if (store->predictions[i].place == place) return true;
+    return false;
 }
 
 /* Those that are not in memory, ranked. */
 static void rank_predictions(struct expert_store *store, uint32_t layer, const uint32_t *experts,
                              const float *weights, size_t count)
 {
-    bool taken[PREFETCH_RANKS] = { 0 };
-    count = min_size(count, PREFETCH_RANKS);
+    size_t at = count;
     store->prediction_count = 0;
-    for (uint32_t rank = 0; rank < count; rank++) {
-        size_t next = surest(weights, taken, count);
-        uint32_t place = place_of(store, layer, experts[next]);
-        taken[next] = true;
-        bool known = store->slot_of[place] != NO_SLOT;
-        for (size_t i = 0; i < store->prediction_count; i++)
-            known |= store->predictions[i].place == place;
-        if (!known)
+    for (uint32_t rank = 0; rank < PREFETCH_RANKS; rank++) {
+        at = next_surest(weights, count, at);
+        if (at == count) return;
+        uint32_t place = place_of(store, layer, experts[at]);
+        if (!is_known(store, place))
             store->predictions[store->prediction_count++] = (struct prediction){ place, rank };
     }
 }

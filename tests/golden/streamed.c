@@ -3,9 +3,9 @@
  *     streamed CHECKPOINT     a directory below the source tree
  *
  * A prompt in chunks and some tokens one by one are computed with all experts in
- * memory; then again with random budgets down to the least, both read engines, with
- * and without read-ahead, one and two threads, and with files that fail every so often.  Every logit of every
- * position must be the same. */
+ * memory; then again with random budgets down to the least, both read engines, with and
+ * without read-ahead, one and two threads, and with files that fail every so often.
+ * Every logit of every position must be the same. */
 #include "support/test.h"
 
 #include "api/handles.h"

@@ -9,6 +9,8 @@
 #include "support/failing_allocator.h"
 #include "support/failing_files.h"
 
+#include <errno.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -549,6 +551,56 @@ static void a_bad_place_is_named(void **state)
     close_store();
 }
 
+/* A gate: reads of one array wait, fail twice when they may go on, and then work. */
+static struct {
+    mf_files files;
+    uint64_t from, to;
+    sem_t opened;
+    atomic_uint failures_left;
+} gate;
+
+static int64_t gated_read(void *user, void *handle, uint64_t offset, void *out, size_t count)
+{
+    if (offset < gate.to && offset + count > gate.from && gate.failures_left > 0) {
+        if (gate.failures_left-- == 2) sem_wait(&gate.opened);
+        return -EIO;
+    }
+    return failing.files.read(user, handle, offset, out, count);
+}
+
+/* A visit fails and leaves a read behind, which fails when the next visit has begun: it
+ * is not that one's failure. */
+static void left_over_reads_are_nobodys_fault(void **state)
+{
+    (void)state;
+    static const uint32_t both[] = { 2, 9 }, left_over[] = { 9 };
+    struct expert_visit visit;
+    struct expert_lease lease;
+    mf_status status;
+    mf_error why = { 0 };
+    const struct extent *bad = &extents[2][0][2], *slow = &extents[2][0][9];
+    failing_files_init(&failing, &files_posix);
+    gate.files = failing.files;
+    gate.files.read = gated_read;
+    gate.from = slow->offset;
+    gate.to = slow->offset + 1;
+    gate.failures_left = 2;
+    sem_init(&gate.opened, 0, 0);
+    assert_true(open_files(READ_ENGINE_THREADS, &gate.files, 2 * LEAST));
+    failing.bad_from = bad->offset;
+    failing.bad_to = bad->offset + 1;
+    assert_int_equal(visit_all(2, both, 2, 2, &why), MF_ERR_IO);
+    assert_non_null(strstr(why.text, "expert 2"));
+    expert_visit_begin(&visit, store, 2, left_over, 1);
+    sem_post(&gate.opened);
+    assert_int_equal(expert_visit_next(&visit, &lease, 1, &status, &why), 1);
+    assert_int_equal(gate.failures_left, 0);
+    check_lease(&lease, 2);
+    expert_lease_end(&lease);
+    close_store();
+    sem_destroy(&gate.opened);
+}
+
 /* Files that are short, slow or end early, and that fail every so often. */
 static void short_slow_and_unreliable(void **state)
 {
@@ -610,6 +662,7 @@ int main(void)
         cmocka_unit_test(counters_tell_hits_from_misses),
         cmocka_unit_test(every_read_fails_once),
         cmocka_unit_test(a_bad_place_is_named),
+        cmocka_unit_test(left_over_reads_are_nobodys_fault),
         cmocka_unit_test(short_slow_and_unreliable),
         cmocka_unit_test(without_memory_there_is_no_store),
     };
