@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/status.h"
 #include "files/gguf_file.h"
+#include "model/model.h"
 
 /* ------------------------------------------------------------------- GGUF */
 
@@ -24,16 +25,6 @@ static void gguf_close(struct gguf_head *head)
 {
     metadata_free(&head->metadata);
     tensor_directory_free(&head->directory);
-}
-
-static mf_status gguf_tokenizer_new(struct tokenizer **out, const char *path, mf_error *why)
-{
-    struct gguf_head head;
-    mf_status status = gguf_open(&head, path, why);
-
-    if (status == MF_OK) status = tokenizer_from_metadata_new(out, &head.metadata, why);
-    gguf_close(&head);
-    return status;
 }
 
 static mf_status gguf_template_new(struct chat_template **out, const char *path, mf_error *why)
@@ -128,12 +119,10 @@ static mf_status find_parts(char out[PATH_CAPACITY], const char *model, mf_error
 mf_status model_tokenizer_new(struct tokenizer **out, const char *model, mf_error *why)
 {
     char path[PATH_CAPACITY];
-    mf_status status = find_parts(path, model, why);
+    mf_status status = model_path_resolve(path, model, why);
 
     *out = NULL;
-    if (status != MF_OK) return status;
-    if (model_path_is_gguf(path)) return gguf_tokenizer_new(out, path, why);
-    return tokenizer_open_new(out, &files_posix, path, why);
+    return status == MF_OK ? model_open_tokenizer_new(out, &files_posix, path, why) : status;
 }
 
 mf_status model_template_new(struct chat_template **out, const char *model, mf_error *why)

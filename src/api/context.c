@@ -21,9 +21,16 @@ static mf_status parent_of_weights(char out[PATH_CAPACITY], const char *weights,
                     PATH_CAPACITY - 8);
     strcpy(out, weights);
     char *slash = strrchr(out, '/');
-    if (slash) *slash = '\0';
-    strcat(out, slash ? "/.." : "");
-    if (!slash) strcpy(out, "..");
+    if (!slash) {
+        strcpy(out, "..");
+        return MF_OK;
+    }
+    *slash = '\0'; /* out is the directory of the weights */
+    slash = strrchr(out, '/');
+    if (slash && slash > out && slash[1] && slash[1] != '.')
+        *slash = '\0'; /* a name to go up from, so that the model has the name of its parent */
+    else
+        strcat(out, "/..");
     return MF_OK;
 }
 

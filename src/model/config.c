@@ -226,11 +226,14 @@ static void list_ffns(struct reader *r, struct model_config *c)
 
 /* ------------------------------------------------------------------- whole */
 
-static mf_status find_family(const struct family **out, struct reader *r)
+mf_status config_find_family(const struct family **out, const json_t *json, const char *where,
+                             mf_error *why)
 {
-    const char *type = text(r, r->json, "model_type", NULL);
-    if (r->status != MF_OK) return r->status;
-    if (!type) return fail(r->why, MF_ERR_FORMAT, "%s: model_type is missing", r->where);
+    const char *type = NULL;
+    *out = NULL;
+    mf_status status = json_maybe_text(&type, json, "model_type", where, why);
+    if (status != MF_OK) return status;
+    if (!type) return fail(why, MF_ERR_FORMAT, "%s: model_type is missing", where);
     *out = family_find(type);
     if (*out) return MF_OK;
     char known[256] = "";
@@ -238,8 +241,8 @@ static mf_status find_family(const struct family **out, struct reader *r)
         if (i > 0) strncat(known, ", ", sizeof known - strlen(known) - 1);
         strncat(known, family_at(i)->name, sizeof known - strlen(known) - 1);
     }
-    return fail(r->why, MF_ERR_UNSUPPORTED, "%s: model_type \"%s\" is not supported; known: %s",
-                r->where, type, known);
+    return fail(why, MF_ERR_UNSUPPORTED, "%s: model_type \"%s\" is not supported; known: %s", where,
+                type, known);
 }
 
 static void read_fields(struct reader *r, struct model_config *c, struct yarn_fields *yarn)
@@ -264,7 +267,7 @@ mf_status config_parse(struct model_config *out, const json_t *json, struct aren
     struct reader r = { json, where, MF_OK, why };
     struct yarn_fields yarn = { 0 };
     *out = (struct model_config){ 0 };
-    mf_status status = find_family(&family, &r);
+    mf_status status = config_find_family(&family, json, where, why);
     if (status != MF_OK) return status;
     *out = family->defaults;
     out->family = family;

@@ -92,6 +92,10 @@ struct model_config {
 mf_status config_parse(struct model_config *out, const json_t *json, struct arena *arena,
                        const char *where, mf_error *why);
 
+/* Only its family. */
+mf_status config_find_family(const struct family **out, const json_t *json, const char *where,
+                             mf_error *why);
+
 /* The same from the metadata of a GGUF file, which leaves the vocabulary to the embedding. */
 mf_status config_from_metadata(struct model_config *out, const struct metadata *metadata,
                                uint32_t vocab_size, struct arena *arena, mf_error *why);

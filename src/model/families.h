@@ -91,6 +91,7 @@ struct family {
     const char *name;
     const char *model_types[3];    /* values of config.json's model_type */
     const char *gguf_architecture; /* value of general.architecture */
+    const char *pre_tokenizer;     /* how texts are split, where the files do not say it */
     struct model_config defaults;  /* what an absent field means */
     struct rule_group groups[RULE_GROUPS_MAX];
     bool zero_centred_norms;

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "files/gguf_file.h"
 #include "files/safetensors.h"
+#include "model/families.h"
 
 /* config.json of the largest published models has some hundred kilobytes. */
 enum { CONFIG_BYTES_MAX = 64 << 20 };
@@ -75,31 +76,39 @@ static mf_status read_more_end_tokens(struct model *m, const mf_files *files, co
     return status;
 }
 
-static mf_status open_tokenizer(struct model *m, const mf_files *files, const char *directory,
+/* Where a checkpoint's parts other than its tensors are. */
+struct parts {
+    const char *config;    /* the directory of config.json and tokenizer */
+    const char *artifacts; /* the ancestors' directory of weights and tokenizer.bin, or NULL */
+};
+
+/* NULL where there is none. */
+static mf_status open_tokenizer(struct tokenizer **out, const mf_files *files,
+                                const struct parts *parts, const struct family *family,
                                 mf_error *why)
 {
-    static const char *const names[] = { "tokenizer.json", "tiktoken.model" };
-    for (size_t i = 0; i < COUNT_OF(names); i++) {
-        char path[PATH_CAPACITY];
-        mf_status status = path_join(path, sizeof path, directory, names[i], why);
-        if (status != MF_OK) return status;
-        if (file_exists(files, path))
-            return tokenizer_open_new(&m->tokenizer, files, directory, why);
-    }
-    return MF_OK;
+    bool present = false;
+    *out = NULL;
+    mf_status status = tokenizer_probe(&present, files, parts->config, why);
+    if (status != MF_OK) return status;
+    if (present) return tokenizer_open_new(out, files, parts->config, why);
+    if (!parts->artifacts) return MF_OK;
+    struct packed_tokenizer packed = { parts->artifacts, parts->config, family->pre_tokenizer };
+    return tokenizer_open_packed_new(out, files, &packed, why);
 }
 
-/* `directory` has config.json and tokenizer; the tensors have been listed. */
+/* The tensors have been listed. */
 static mf_status open_around_config(struct model *m, const struct model_source *source,
-                                    const char *directory, mf_error *why)
+                                    const struct parts *parts, mf_error *why)
 {
     json_t *json = NULL;
-    mf_status status = read_json(&json, source->files, directory, "config.json", true, why);
+    const mf_files *files = source->files;
+    mf_status status = read_json(&json, files, parts->config, "config.json", true, why);
     if (status == MF_OK) status = config_parse(&m->config, json, &m->arena, m->path, why);
-    bool repacked = directory != m->path;
-    if (status == MF_OK) status = bind(m, json, repacked, source->logger, why);
-    if (status == MF_OK) status = open_tokenizer(m, source->files, directory, why);
-    if (status == MF_OK) status = read_more_end_tokens(m, source->files, directory, why);
+    if (status == MF_OK) status = bind(m, json, parts->artifacts != NULL, source->logger, why);
+    if (status == MF_OK)
+        status = open_tokenizer(&m->tokenizer, files, parts, m->config.family, why);
+    if (status == MF_OK) status = read_more_end_tokens(m, files, parts->config, why);
     json_decref(json);
     return status;
 }
@@ -107,19 +116,29 @@ static mf_status open_around_config(struct model *m, const struct model_source *
 static mf_status open_directory(struct model *m, const struct model_source *source, mf_error *why)
 {
     mf_status status = safetensors_open(&m->directory, source->files, m->path, why);
-    return status == MF_OK ? open_around_config(m, source, m->path, why) : status;
+    struct parts parts = { .config = m->path };
+    return status == MF_OK ? open_around_config(m, source, &parts, why) : status;
 }
 
-/* The ancestors keep config.json and tokenizer in mlx/ beside artifacts/ and root/. */
+/* The ancestors keep config.json and tokenizer in mlx/ beside artifacts/ and root/; a tokenizer
+ * in their own form lies with the weights. */
+static mf_status find_seeds_parts(char config[PATH_CAPACITY], char artifacts[PATH_CAPACITY],
+                                  const char *parent, mf_error *why)
+{
+    mf_status status = path_join(config, PATH_CAPACITY, parent, "mlx", why);
+    return status == MF_OK ? path_join(artifacts, PATH_CAPACITY, parent, "artifacts", why) : status;
+}
+
 static mf_status open_seeds(struct model *m, const struct model_source *source, mf_error *why)
 {
-    char directory[PATH_CAPACITY];
-    mf_status status = path_join(directory, sizeof directory, m->path, "mlx", why);
+    char config[PATH_CAPACITY], artifacts[PATH_CAPACITY];
+    mf_status status = find_seeds_parts(config, artifacts, m->path, why);
     if (status == MF_OK && source->seeds)
         status = seeds_layout_open(&m->directory, source->files, source->seeds, why);
     else if (status == MF_OK)
         status = seeds_layout_open_parent(&m->directory, source->files, m->path, false, why);
-    return status == MF_OK ? open_around_config(m, source, directory, why) : status;
+    struct parts parts = { config, artifacts };
+    return status == MF_OK ? open_around_config(m, source, &parts, why) : status;
 }
 
 /* --------------------------------------------------------------------- GGUF */
@@ -183,6 +202,55 @@ void model_close(struct model *model)
     tensor_directory_free(&model->directory);
     arena_free(&model->arena);
     *model = (struct model){ 0 };
+}
+
+/* ---------------------------------------------------------- tokenizer alone */
+
+static mf_status gguf_tokenizer_new(struct tokenizer **out, const mf_files *files, const char *path,
+                                    mf_error *why)
+{
+    struct tensor_directory directory;
+    struct metadata metadata;
+    tensor_directory_init(&directory, &allocator_heap);
+    metadata_init(&metadata, &allocator_heap);
+    mf_status status = checkpoint_gguf_open(&directory, &metadata, files, path, why);
+    if (status == MF_OK) status = tokenizer_from_metadata_new(out, &metadata, why);
+    metadata_free(&metadata);
+    tensor_directory_free(&directory);
+    return status;
+}
+
+/* The family decides how a text is split, and config.json which family it is. */
+static mf_status seeds_tokenizer_new(struct tokenizer **out, const mf_files *files,
+                                     const char *parent, mf_error *why)
+{
+    char config[PATH_CAPACITY], artifacts[PATH_CAPACITY];
+    json_t *json = NULL;
+    bool present = false;
+    mf_status status = find_seeds_parts(config, artifacts, parent, why);
+    if (status == MF_OK) status = tokenizer_probe(&present, files, config, why);
+    if (status == MF_OK && present) return tokenizer_open_new(out, files, config, why);
+    if (status == MF_OK) status = read_json(&json, files, config, "config.json", true, why);
+    const struct family *family = NULL;
+    if (status == MF_OK) status = config_find_family(&family, json, config, why);
+    json_decref(json);
+    struct parts parts = { config, artifacts };
+    if (status == MF_OK) status = open_tokenizer(out, files, &parts, family, why);
+    if (status == MF_OK && !*out)
+        status = fail(why, MF_ERR_IO, "%s has no tokenizer in mlx/ or artifacts/", parent);
+    return status;
+}
+
+mf_status model_open_tokenizer_new(struct tokenizer **out, const mf_files *files, const char *path,
+                                   mf_error *why)
+{
+    bool seeds = false;
+    *out = NULL;
+    if (is_gguf_path(path)) return gguf_tokenizer_new(out, files, path, why);
+    mf_status status = seeds_layout_probe(&seeds, files, path, why);
+    if (status != MF_OK) return status;
+    return seeds ? seeds_tokenizer_new(out, files, path, why)
+                 : tokenizer_open_new(out, files, path, why);
 }
 
 uint32_t model_usable_tokens(const struct model *model)

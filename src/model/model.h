@@ -40,6 +40,11 @@ struct model_source {
 mf_status model_open(struct model *out, const struct model_source *source, mf_error *why);
 void model_close(struct model *model);
 
+/* The tokenizer of a checkpoint without its weights; `path` as in the drawing, or a directory with
+ * nothing but a tokenizer.  *out is NULL after a failure. */
+mf_status model_open_tokenizer_new(struct tokenizer **out, const mf_files *files, const char *path,
+                                   mf_error *why);
+
 /* Ids below this can be sampled: rows of the embedding above it are padding. */
 uint32_t model_usable_tokens(const struct model *model);
 

@@ -39,6 +39,22 @@ mf_status token_list_append(struct token_list *list, int32_t id, mf_error *why);
 mf_status tokenizer_open_new(struct tokenizer **out, const mf_files *files, const char *directory,
                              mf_error *why);
 
+/* The ancestors' files: `directory` with tokenizer.bin or, for decoding only, vocab.bin. */
+struct packed_tokenizer {
+    const char *directory;
+    const char *config_directory; /* that of tokenizer_config.json, which has the BOS rule */
+    const char *pre_tokenizer;    /* how texts are split, as in struct tokenizer_tables: the
+                                   * files do not say it */
+};
+
+/* Where neither file is there: MF_OK and *out NULL. */
+mf_status tokenizer_open_packed_new(struct tokenizer **out, const mf_files *files,
+                                    const struct packed_tokenizer *packed, mf_error *why);
+
+/* Whether `directory` has a file that tokenizer_open_new takes. */
+mf_status tokenizer_probe(bool *present, const mf_files *files, const char *directory,
+                          mf_error *why);
+
 /* From the text of a tokenizer.json; `where` names it in messages. */
 mf_status tokenizer_parse_new(struct tokenizer **out, const char *json, size_t length,
                               const char *where, mf_error *why);

@@ -65,8 +65,16 @@ struct vocabulary {
     struct byte_buffer blob;
     struct token_slot *slots; /* open addressing over the bytes of entries */
     size_t slot_mask;
-    size_t longest; /* bytes of a token */
+    size_t longest;    /* bytes of a token */
+    uint64_t id_limit; /* ids are below it; 0: TOKEN_ID_LIMIT */
 };
+
+/* For a file of `bytes`: ids have gaps, but a short file's are not vast, nor is what it makes
+ * us allocate. */
+static inline uint64_t vocabulary_id_limit(size_t bytes)
+{
+    return min_size(bytes + 4096, TOKEN_ID_LIMIT);
+}
 
 /* Adds a token whose text is a byte-level string, or literal.  A second one with the same
  * id is an error that names `where`. */
@@ -193,9 +201,12 @@ mf_status tokenizer_add_token(struct tokenizer *tokenizer, const struct added_to
 /* "a b": cut at the first space that is not its first byte; false when it cannot be. */
 bool tokenizer_cut_merge(struct text_span *left, struct text_span *right, struct text_span text);
 
+/* The BOS rule of `directory`/tokenizer_config.json, where that is there. */
+mf_status tokenizer_read_config(struct tokenizer *tokenizer, const mf_files *files,
+                                const char *directory, mf_error *why);
+
 /* Kimi's tiktoken.model: lines of "base64 rank"; added tokens from `config`, the parsed
  * tokenizer_config.json, which may be NULL. */
-
 mf_status tokenizer_open_tiktoken_new(struct tokenizer **out, const mf_files *files,
                                       const char *path, const json_t *config, mf_error *why);
 

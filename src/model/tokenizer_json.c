@@ -402,6 +402,7 @@ mf_status tokenizer_parse_new(struct tokenizer **out, const char *json, size_t l
     struct tokenizer *tokenizer = NULL;
     *out = NULL;
     mf_status status = tokenizer_blank_new(&tokenizer, why);
+    if (status == MF_OK) tokenizer->vocabulary.id_limit = vocabulary_id_limit(length);
     if (status == MF_OK) status = parse_rest(&source, json, length);
     if (status == MF_OK) status = read_all(tokenizer, &source);
     if (status == MF_OK) {

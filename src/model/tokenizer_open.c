@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/status.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 /* bos_token is a string, or an object with its content. */
@@ -33,6 +34,21 @@ static mf_status read_config(struct tokenizer *tokenizer, const json_t *config, 
     return MF_OK;
 }
 
+mf_status tokenizer_read_config(struct tokenizer *tokenizer, const mf_files *files,
+                                const char *directory, mf_error *why)
+{
+    char path[PATH_CAPACITY];
+    json_t *config = NULL;
+    bool present = false;
+    mf_status status = path_join(path, sizeof path, directory, "tokenizer_config.json", why);
+    if (status == MF_OK) status = file_probe(&present, files, path, why);
+    if (status != MF_OK || !present) return status;
+    status = json_read_file_new(&config, files, path, TOKENIZER_FILE_LIMIT, why);
+    if (status == MF_OK) status = read_config(tokenizer, config, path, why);
+    json_decref(config);
+    return status;
+}
+
 static mf_status open_json(struct tokenizer **out, const mf_files *files, const char *path,
                            mf_error *why)
 {
@@ -56,6 +72,16 @@ static void note_entry(void *context, const char *name)
     listing->json |= strcmp(name, "tokenizer.json") == 0;
     listing->config |= strcmp(name, "tokenizer_config.json") == 0;
     listing->ranks |= strcmp(name, "tiktoken.model") == 0;
+}
+
+mf_status tokenizer_probe(bool *present, const mf_files *files, const char *directory,
+                          mf_error *why)
+{
+    struct listing listing = { 0 };
+    int result = files->list(files->user, directory, note_entry, &listing);
+    *present = listing.json || listing.ranks;
+    if (result >= 0 || result == -ENOENT) return MF_OK;
+    return fail_errno(why, MF_ERR_IO, -result, "%s cannot be listed", directory);
 }
 
 mf_status tokenizer_open_new(struct tokenizer **out, const mf_files *files, const char *directory,

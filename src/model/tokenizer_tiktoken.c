@@ -135,6 +135,7 @@ mf_status tokenizer_open_tiktoken_new(struct tokenizer **out, const mf_files *fi
     *out = NULL;
     mf_status status = file_read_whole_new(&text, &length, files, path, TOKENIZER_FILE_LIMIT, why);
     if (status == MF_OK) status = tokenizer_blank_new(&tokenizer, why);
+    if (status == MF_OK) tokenizer->vocabulary.id_limit = vocabulary_id_limit(length);
     if (status == MF_OK) status = fill(tokenizer, text, config, path, why);
     if (status == MF_OK) {
         *out = tokenizer;

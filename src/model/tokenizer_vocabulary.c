@@ -142,9 +142,10 @@ void vocabulary_make_byte(struct vocabulary *vocabulary, int32_t id, uint8_t byt
 mf_status vocabulary_add(struct vocabulary *vocabulary, uint64_t id, struct text_span text,
                          bool literal, const char *where, mf_error *why)
 {
-    if (id >= TOKEN_ID_LIMIT)
-        return fail(why, MF_ERR_FORMAT, "%s: token \"%.*s\" has id %llu, at most %d are accepted",
-                    where, SPAN_ARGS(text), (unsigned long long)id, TOKEN_ID_LIMIT - 1);
+    uint64_t limit = vocabulary->id_limit ? vocabulary->id_limit : TOKEN_ID_LIMIT;
+    if (id >= limit)
+        return fail(why, MF_ERR_FORMAT, "%s: token \"%.*s\" has id %llu, at most %llu are accepted",
+                    where, SPAN_ARGS(text), (unsigned long long)id, (unsigned long long)limit - 1);
     if (text.length > TOKEN_TEXT_LIMIT)
         return fail(why, MF_ERR_FORMAT, "%s: token %llu has %zu bytes, at most %d are accepted",
                     where, (unsigned long long)id, text.length, TOKEN_TEXT_LIMIT);

@@ -1,4 +1,5 @@
 /* tokenizer_files: the sources of a tokenizer, right and wrong. */
+#include "support/byte_writer.h"
 #include "support/test.h"
 #include "support/failing_files.h"
 #include "support/memory_files.h"
@@ -63,6 +64,7 @@ static const struct {
     { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0,'b':0},'merges':[]}}", "id 0 is given to" },
     { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0,'a':1},'merges':[]}}", "stands twice" },
     { "{" BYTE_LEVEL ",'model':{'vocab':{'a':4194304},'merges':[]}}", "4194304" },
+    { "{" BYTE_LEVEL ",'model':{'vocab':{'a':9999},'merges':[]}}", "has id 9999, at most 4" },
     { "{" BYTE_LEVEL ",'model':{'vocab':{'a':99999999999999999999},'merges':[]}}", "vocab" },
     { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0},'merges':['a b']}}", "\"a\" + \"b\"" },
     { "{" BYTE_LEVEL ",'model':{'vocab':{'a':0},'merges':['a']}}", "merge 0" },
@@ -309,6 +311,129 @@ static void bytes_alone_can_decode(void **state)
     tokenizer_free(t);
 }
 
+/* -------------------------------------------------------------- the ancestors' files */
+
+static void put_packed_text(struct byte_writer *w, const char *text)
+{
+    put_u16(w, (uint16_t)strlen(text));
+    put_bytes(w, text, strlen(text));
+}
+
+static void put_packed_token(struct byte_writer *w, uint32_t id, const char *text)
+{
+    put_u32(w, id);
+    put_packed_text(w, text);
+}
+
+/* a, b, Ġ, ab; "a b" merges; <think>, <|end|> and DeepSeek's way to write that; id 5 is a gap */
+static void put_packed(struct byte_writer *w)
+{
+    static const char *const tokens[] = { "a", "b", "Ġ", "ab" };
+    put_bytes(w, "BPET", 4);
+    put_u32(w, 1);
+    put_u32(w, 4);
+    put_u32(w, 1);
+    put_u32(w, 3);
+    for (uint32_t i = 0; i < 4; i++) put_packed_token(w, i, tokens[i]);
+    put_packed_text(w, "a");
+    put_packed_text(w, "b");
+    put_packed_token(w, 4, "<think>");
+    put_packed_token(w, 6, "<|end|>");
+    put_packed_token(w, 7, "<｜end｜>");
+}
+
+static const struct packed_tokenizer in_p = { "p", "c", "qwen2" };
+
+static void ancestors_tokenizers_are_read(void **state)
+{
+    (void)state;
+    static const char config[] = "{\"add_bos_token\":true,\"bos_token\":\"<|end|>\"}";
+    struct memory_files files;
+    struct byte_writer w = { 0 };
+    struct tokenizer *t;
+    memory_files_init(&files);
+    must(tokenizer_open_packed_new(&t, &files.files, &in_p, &why));
+    assert_null(t); /* nothing there is not an error */
+
+    put_packed(&w);
+    memory_files_put(&files, "p/tokenizer.bin", w.bytes, w.count);
+    must(tokenizer_open_packed_new(&t, &files.files, &in_p, &why));
+    assert_encodes(t, "ab b<think><|end|><｜end｜>", SPECIAL_PARSE, "3 2 1 4 6 7");
+    assert_false(tokenizer_is_special(t, 4));
+    assert_true(tokenizer_is_special(t, 6));
+    assert_true(tokenizer_is_special(t, 7));
+    assert_null(tokenizer_token_text(t, 5));
+    assert_int_equal(tokenizer_size(t), 8);
+    assert_int_equal(tokenizer_bos(t), -1);
+    tokenizer_free(t);
+
+    memory_files_put(&files, "c/tokenizer_config.json", config, strlen(config));
+    must(tokenizer_open_packed_new(&t, &files.files, &in_p, &why));
+    assert_int_equal(tokenizer_bos(t), 6);
+    tokenizer_free(t);
+    byte_writer_free(&w);
+
+    static const uint8_t vocab[] = { 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, ' ', 'a', 0, 0, 1, 0, 0xF0 };
+    memory_files_init(&files);
+    memory_files_put(&files, "p/vocab.bin", vocab, sizeof vocab);
+    must(tokenizer_open_packed_new(&t, &files.files, &in_p, &why));
+    assert_string_equal(tokenizer_token_text(t, 0), "Ġa");
+    assert_null(tokenizer_token_text(t, 1));
+    size_t length;
+    assert_memory_equal(tokenizer_token_bytes(t, 2, &length), "\xF0", 1);
+    struct token_list ids = { 0 };
+    assert_int_equal(tokenizer_encode(&ids, t, "a", 1, SPECIAL_PARSE, &why), MF_ERR_UNSUPPORTED);
+    tokenizer_free(t);
+    assert_int_equal(files.open_count, 0);
+}
+
+static void expect_packed_refusal(const char *name, const void *bytes, size_t count,
+                                  const char *says)
+{
+    struct memory_files files;
+    struct tokenizer *t;
+    memory_files_init(&files);
+    memory_files_put(&files, name, bytes, count);
+    mf_status status = tokenizer_open_packed_new(&t, &files.files, &in_p, &why);
+    assert_null(t);
+    if (status != MF_ERR_FORMAT || !strstr(why.text, says) || !strstr(why.text, name))
+        fail_msg("\"%s\" (%s), nothing of \"%s\"", why.text, mf_status_name(status), says);
+}
+
+static void ancestors_lies_are_refused(void **state)
+{
+    (void)state;
+    struct byte_writer w = { 0 };
+    put_packed(&w);
+    for (size_t cut = 0; cut < w.count; cut++)
+        expect_packed_refusal("p/tokenizer.bin", w.bytes, cut, cut < 20 ? "ends inside" : "");
+    static const struct {
+        size_t at;
+        uint32_t value;
+        const char *says;
+    } lies[] = {
+        { 0, 0x21212121, "no \"BPET\"" },
+        { 4, 2, "version 1" },
+        { 8, UINT32_MAX, "bytes for 4294967295 tokens" },
+        { 12, 1000, "1000 merges" },
+        { 16, UINT32_MAX, "4294967295 added tokens" },
+        { 20, 5000, "has id 5000" },
+        { 20, UINT32_MAX, "has id 4294967295" },
+        { 27, 0, "id 0 is given twice" },
+    };
+    for (size_t i = 0; i < COUNT_OF(lies); i++) {
+        uint32_t kept;
+        memcpy(&kept, w.bytes + lies[i].at, 4);
+        memcpy(w.bytes + lies[i].at, &lies[i].value, 4);
+        expect_packed_refusal("p/tokenizer.bin", w.bytes, w.count, lies[i].says);
+        memcpy(w.bytes + lies[i].at, &kept, 4);
+    }
+    byte_writer_free(&w);
+    expect_packed_refusal("p/vocab.bin", "\xFF\xFF\xFF\xFF\0\0\0\0", 8, "4294967295 tokens");
+    expect_packed_refusal("p/vocab.bin", "\2\0\0\0\1\0\0\0\1\0a\2\0b", 14, "ends inside a token");
+    expect_packed_refusal("p/vocab.bin", "\0\0\0\0\0\0\0\0", 8, "no tokens");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -319,6 +444,8 @@ int main(void)
         cmocka_unit_test(every_failing_read_is_reported),
         cmocka_unit_test(tables_give_a_tokenizer),
         cmocka_unit_test(bytes_alone_can_decode),
+        cmocka_unit_test(ancestors_tokenizers_are_read),
+        cmocka_unit_test(ancestors_lies_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
