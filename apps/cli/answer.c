@@ -3,6 +3,7 @@
 #include "streams.h"
 
 #include "base/status.h"
+#include "model/output_family.h"
 
 #include <stdlib.h>
 
@@ -75,6 +76,21 @@ static void enter_part(struct answer *answer, enum answer_part part)
     if (part == PART_REASONING) begin_reasoning(answer);
 }
 
+/* All of them, on one line however the model wrote them. */
+static void show_arguments(struct answer *answer, const char *text, size_t length)
+{
+    json_t *arguments = json_loadb(text, length, JSON_ALLOW_NUL, NULL);
+    char *line = arguments ? json_dumps(arguments, JSON_REAL_PRECISION(15)) : NULL;
+
+    if (line) {
+        show_text(answer, line, strlen(line));
+    } else {
+        show_text(answer, text, length);
+    }
+    free(line);
+    json_decref(arguments);
+}
+
 static void show_call(struct answer *answer, const struct output_event *event)
 {
     switch (event->kind) {
@@ -86,7 +102,7 @@ static void show_call(struct answer *answer, const struct output_event *event)
         show_text(answer, " ", 1);
         break;
     case OUTPUT_CALL_ARGUMENTS:
-        show_text(answer, event->text, event->length);
+        show_arguments(answer, event->text, event->length);
         break;
     default:
         set_style(answer, STYLE_PLAIN);
@@ -118,7 +134,7 @@ static mf_status open_parser(struct answer *answer, mf_error *why)
 {
     const struct answer_options *options = &answer->options;
     struct output_options settings = {
-        .family = output_family_detect(chat_template_source(options->chat)),
+        .family = options->family,
         .tools = options->tools,
         .prompt_opens_reasoning =
             output_prompt_opens_reasoning(options->prompt, options->prompt_length),
@@ -137,7 +153,7 @@ mf_status answer_begin(struct answer *out, const struct answer_options *options,
     };
     out->buffer = malloc(out->buffer_capacity);
     if (!out->buffer) return fail_memory(why, out->buffer_capacity);
-    return options->chat ? open_parser(out, why) : MF_OK;
+    return options->family ? open_parser(out, why) : MF_OK;
 }
 
 /* Whole characters; raw text is content as it is. */
@@ -150,8 +166,21 @@ static bool take_text(struct answer *answer, const char *text, size_t length)
     return output_parser_feed(answer->parser, text, length, NULL) == MF_OK;
 }
 
+/* Markup of the family goes to the parser; other special tokens are nobody's text. */
+static bool is_shown(const struct answer *answer, int32_t token)
+{
+    const struct tokenizer *tokenizer = answer->options.tokenizer;
+    const struct output_family *family = answer->options.family;
+    size_t length;
+    const char *bytes = tokenizer_token_bytes(tokenizer, token, &length);
+
+    if (!bytes || !tokenizer_is_special(tokenizer, token)) return true;
+    return family && output_family_has_markup(family, bytes, length);
+}
+
 bool answer_push(struct answer *answer, int32_t token)
 {
+    if (!is_shown(answer, token)) return !output_is_lost();
     size_t length = token_stream_push(&answer->stream, answer->options.tokenizer, token,
                                       answer->buffer, answer->buffer_capacity);
 

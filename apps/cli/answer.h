@@ -4,11 +4,10 @@
  *                                                   ├ content     as it is
  *                                                   └ tool calls  "→ name {arguments}"
  *
- * Without a chat template (raw text) everything is content. */
+ * Raw text is content as it is.  Special tokens that are no markup are not shown. */
 #ifndef CLI_ANSWER_H
 #define CLI_ANSWER_H
 
-#include "model/chat_template.h"
 #include "model/output_parser.h"
 #include "model/tokenizer.h"
 #include "terminal.h"
@@ -28,9 +27,9 @@ enum reasoning_view reasoning_view_named(const char *name, const struct terminal
 struct answer_options {
     const struct terminal *terminal;
     const struct tokenizer *tokenizer;
-    const struct chat_template *chat; /* NULL: raw text */
-    const json_t *tools;              /* of the conversation, or NULL */
-    const char *prompt;               /* it may have opened the reasoning already */
+    const struct output_family *family; /* NULL: raw text */
+    const json_t *tools;                /* of the conversation, or NULL */
+    const char *prompt;                 /* it may have opened the reasoning already */
     size_t prompt_length;
     enum reasoning_view view;
 };

@@ -104,7 +104,9 @@ static mf_status generate(const struct opened *opened, struct token_list *prompt
     }
     if (status == MF_OK) status = constraint_open(&constraint, &settings->constraint, opened, why);
     if (status == MF_OK) {
-        generation.matcher = constraint.matcher;
+        status = constraint_begin(&constraint, ANSWER_NO_REASONING, &generation.matcher, why);
+    }
+    if (status == MF_OK) {
         sampler_accept_prompt(generation.sampler, prompt->ids, prompt->count);
         status = generation_run(&generation, why);
     }

@@ -18,7 +18,14 @@ static const struct option options[] = {
     { 0, "system", OPTION_TEXT, offsetof(struct run_settings, system), "TEXT",
       .help = "a system message before the first one" },
     { 0, "tools", OPTION_TEXT, offsetof(struct run_settings, tools), "FILE",
-      .help = "JSON array of tools that the model may call; calls are shown, not carried out" },
+      .help = "JSON array of tools that the model may call, with arguments that their schemas "
+              "accept; calls are shown, not carried out" },
+    { 0, "tool-choice", OPTION_TEXT, offsetof(struct run_settings, tool_choice), "HOW",
+      .help = "auto (the model decides), required, none, or the tool that must be called" },
+    { 0, "one-call", OPTION_FLAG, offsetof(struct run_settings, one_call), NULL,
+      .help = "at most one call in an answer" },
+    { 0, "family", OPTION_TEXT, offsetof(struct run_settings, family), "NAME",
+      .help = "whose syntax reasoning and calls have; default: as the chat template shows" },
     { 0, "raw", OPTION_FLAG, offsetof(struct run_settings, raw), NULL,
       .help = "continue the text as it is, without the model's chat template" },
     { 0, "think", OPTION_FLAG, offsetof(struct run_settings, think), NULL,
@@ -166,6 +173,10 @@ static int run(const void *settings_, const struct arguments *arguments)
     }
     if (settings->think && settings->no_think) {
         return usage_error(&command_run, "--think and --no-think exclude each other");
+    }
+    if ((settings->tool_choice || settings->one_call) && !settings->tools) {
+        return usage_error(&command_run, "%s needs --tools",
+                           settings->tool_choice ? "--tool-choice" : "--one-call");
     }
     terminal_probe(&terminal);
     if (!has_prompt && terminal.in && terminal.out) return run_chat(settings);

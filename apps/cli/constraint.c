@@ -2,7 +2,7 @@
 
 #include "api/handles.h"
 #include "base/status.h"
-#include "engine/json_schema.h"
+#include "engine/grammar_vocabulary.h"
 
 #include <stdlib.h>
 
@@ -19,73 +19,135 @@ static void pass_note(void *user, const char *sentence)
     note("%s", sentence);
 }
 
-static mf_status open_grammar(struct constraint *out, const struct constraint_settings *settings,
-                              mf_error *why)
+static mf_status read_form(struct constraint *out, const struct constraint_settings *settings,
+                           mf_error *why)
 {
-    static const struct json_schema_options schema_options = { .note = pass_note };
     const char *path = settings->grammar_file ? settings->grammar_file : settings->schema_file;
     char *text = NULL;
     size_t length = 0;
     mf_status status = input_read_new(&text, &length, path, why);
 
     if (status == MF_OK && settings->grammar_file) {
-        status = grammar_parse_new(&out->grammar, &allocator_heap, text, length, why);
+        if (strlen(text) != length) {
+            status = fail(why, MF_ERR_GRAMMAR, "%.256s contains a NUL", path);
+        } else {
+            out->form.notation = out->notation = text;
+            return MF_OK;
+        }
     } else if (status == MF_OK) {
-        status = json_schema_parse_new(&out->grammar, &allocator_heap, text, length,
-                                       &schema_options, why);
+        status = json_schema_read_new(&out->schema, text, length, why);
+        out->form.schema = out->schema;
     }
     free(text);
     return status;
 }
 
-/* Special tokens are markup: no part of an answer, whatever their bytes. */
-static const char *visible_bytes(void *user, int32_t id, size_t *length)
+mf_status constraint_open(struct constraint *out, const struct constraint_settings *settings,
+                          const struct opened *opened, mf_error *why)
 {
-    const struct tokenizer *tokenizer = user;
+    struct grammar_matcher *matcher;
+    mf_status status;
 
-    return tokenizer_is_special(tokenizer, id) ? NULL
-                                               : tokenizer_token_bytes(tokenizer, id, length);
+    *out = (struct constraint){
+        .opened = opened,
+        .form = { .family = output_family_find("think"), .schema_options = { .note = pass_note } },
+    };
+    if (!settings->grammar_file && !settings->schema_file) return MF_OK;
+    if (settings->grammar_file && settings->schema_file) {
+        return fail(why, MF_ERR_ARGUMENT, "--grammar and --json-schema exclude each other");
+    }
+    status = read_form(out, settings, why);
+    /* Made at once, so that mistakes in it are told before anything is read or written. */
+    if (status == MF_OK) status = constraint_begin(out, ANSWER_NO_REASONING, &matcher, why);
+    if (status != MF_OK) constraint_close(out);
+    return status;
 }
 
-static mf_status open_vocabulary(struct constraint *out, const struct opened *opened, mf_error *why)
+static void forget_made(struct constraint *constraint)
 {
-    const struct model *model = &opened->model->model;
-    struct vocabulary_source source = {
-        .token_count = model_usable_tokens(model),
-        .bytes = visible_bytes,
-        .user = model->tokenizer,
+    for (size_t i = 0; i < COUNT_OF(constraint->made); i++) {
+        grammar_matcher_free(constraint->made[i].matcher);
+        grammar_free(constraint->made[i].grammar);
+        constraint->made[i].matcher = NULL;
+        constraint->made[i].grammar = NULL;
+    }
+    grammar_vocabulary_free(constraint->vocabulary);
+    constraint->vocabulary = NULL;
+}
+
+void constraint_close(struct constraint *constraint)
+{
+    forget_made(constraint);
+    json_decref(constraint->schema);
+    free(constraint->notation);
+    *constraint = (struct constraint){ 0 };
+}
+
+void constraint_set_family(struct constraint *constraint, const struct output_family *family)
+{
+    forget_made(constraint);
+    constraint->form.family = family;
+    /* What there is to say about a schema has been said. */
+    constraint->form.schema_options.note = NULL;
+}
+
+void constraint_set_tools(struct constraint *constraint, const json_t *tools, const char *choice)
+{
+    struct answer_form *form = &constraint->form;
+
+    forget_made(constraint);
+    form->tools = tools;
+    form->only_tool = NULL;
+    if (!choice || strcmp(choice, "auto") == 0) {
+        form->choice = TOOL_CHOICE_AUTO;
+    } else if (strcmp(choice, "none") == 0) {
+        form->choice = TOOL_CHOICE_NONE;
+    } else {
+        form->choice = TOOL_CHOICE_REQUIRED;
+        if (strcmp(choice, "required") != 0) form->only_tool = choice;
+    }
+}
+
+bool constraint_shapes_content(const struct constraint *constraint)
+{
+    return constraint->form.schema || constraint->form.notation;
+}
+
+static mf_status open_vocabulary(struct constraint *constraint, mf_error *why)
+{
+    const struct model *model = &constraint->opened->model->model;
+    struct answer_tokens tokens = {
+        .tokenizer = model->tokenizer,
+        .family = constraint->form.family,
+        .usable = model_usable_tokens(model),
         .end_tokens = model->config.end_tokens,
         .end_count = model->config.end_token_count,
     };
 
     if (!model->tokenizer) return fail(why, MF_ERR_UNSUPPORTED, "the model has no tokenizer");
-    return grammar_vocabulary_new(&out->vocabulary, &allocator_heap, &source, why);
+    return answer_vocabulary_new(&constraint->vocabulary, &allocator_heap, &tokens, why);
 }
 
-mf_status constraint_open(struct constraint *out, const struct constraint_settings *settings,
-                          const struct opened *opened, mf_error *why)
+mf_status constraint_begin(struct constraint *constraint, enum answer_reasoning reasoning,
+                           struct grammar_matcher **out, mf_error *why)
 {
-    mf_status status;
+    struct grammar **grammar = &constraint->made[reasoning].grammar;
+    struct grammar_matcher **matcher = &constraint->made[reasoning].matcher;
+    mf_status status = MF_OK;
 
-    *out = (struct constraint){ 0 };
-    if (!settings->grammar_file && !settings->schema_file) return MF_OK;
-    if (settings->grammar_file && settings->schema_file) {
-        return fail(why, MF_ERR_ARGUMENT, "--grammar and --json-schema exclude each other");
+    *out = NULL;
+    if (answer_form_is_free(&constraint->form)) return MF_OK;
+    constraint->form.reasoning = reasoning;
+    if (!constraint->vocabulary) status = open_vocabulary(constraint, why);
+    if (status == MF_OK && !*grammar) {
+        status = answer_grammar_new(grammar, &allocator_heap, &constraint->form, why);
     }
-    status = open_grammar(out, settings, why);
-    if (status == MF_OK) status = open_vocabulary(out, opened, why);
-    if (status == MF_OK) {
+    if (status == MF_OK && !*matcher) {
         status =
-            grammar_matcher_new(&out->matcher, &allocator_heap, out->grammar, out->vocabulary, why);
+            grammar_matcher_new(matcher, &allocator_heap, *grammar, constraint->vocabulary, why);
     }
-    if (status != MF_OK) constraint_close(out);
-    return status;
-}
-
-void constraint_close(struct constraint *constraint)
-{
-    grammar_matcher_free(constraint->matcher);
-    grammar_vocabulary_free(constraint->vocabulary);
-    grammar_free(constraint->grammar);
-    *constraint = (struct constraint){ 0 };
+    if (status != MF_OK) return status;
+    matcher_reset(*matcher);
+    *out = *matcher;
+    return MF_OK;
 }

@@ -14,6 +14,23 @@ static uint64_t any_seed(void)
     return seed;
 }
 
+/* Whose markup answers have: as the template shows, or as was asked for. */
+static mf_status open_family(struct runner *runner, mf_error *why)
+{
+    const char *name = runner->settings->family;
+    const struct chat_template *chat = runner->conversation.chat;
+
+    runner->family = name   ? output_family_find(name)
+                     : chat ? output_family_detect(chat_template_source(chat))
+                            : output_family_find("think");
+    if (!runner->family) {
+        return fail(why, MF_ERR_ARGUMENT,
+                    "there is no family \"%.64s\"; `moeflux parse --help` lists them", name);
+    }
+    constraint_set_family(&runner->constraint, runner->family);
+    return MF_OK;
+}
+
 mf_status runner_open(struct runner *out, const struct run_settings *settings, mf_error *why)
 {
     mf_status status;
@@ -32,13 +49,16 @@ mf_status runner_open(struct runner *out, const struct run_settings *settings, m
     sampling_apply(&out->sampling, &settings->sampling);
     out->sampling.seed = settings->common.seed.given ? settings->common.seed.value : any_seed();
     /* A form is for the answer: reasoning before it would not fit. */
-    if (out->constraint.matcher) out->conversation.thinking = THINKING_OFF;
+    if (constraint_shapes_content(&out->constraint)) out->conversation.thinking = THINKING_OFF;
     if (settings->think) out->conversation.thinking = THINKING_ON;
     if (settings->no_think) out->conversation.thinking = THINKING_OFF;
-    if (settings->tools) {
+    status = open_family(out, why);
+    if (status == MF_OK && settings->tools) {
         status = conversation_read_tools(&out->conversation, settings->tools, why);
-        if (status != MF_OK) return status;
+        constraint_set_tools(&out->constraint, out->conversation.tools, settings->tool_choice);
+        out->constraint.form.one_call = settings->one_call;
     }
+    if (status != MF_OK) return status;
     if (settings->system && !conversation_set_system(&out->conversation, settings->system)) {
         return fail(why, MF_ERR_ARGUMENT, "the system message is not UTF-8");
     }
@@ -61,6 +81,19 @@ static bool take_token(void *user, int32_t token)
     return answer_push(&runner->answer, token);
 }
 
+/* Where the prompt leaves the model: inside of reasoning, before it, or past it. */
+static enum answer_reasoning reasoning_after(const struct runner *runner, const char *prompt,
+                                             size_t length, bool raw)
+{
+    const struct conversation *conversation = &runner->conversation;
+
+    if (raw || !conversation->chat) return ANSWER_NO_REASONING;
+    if (output_prompt_opens_reasoning(prompt, length)) return ANSWER_OPENS_REASONING;
+    if (conversation->thinking == THINKING_OFF) return ANSWER_NO_REASONING;
+    return strstr(chat_template_source(conversation->chat), "<think>") ? ANSWER_MAY_REASON
+                                                                       : ANSWER_NO_REASONING;
+}
+
 mf_status runner_answer(struct runner *runner, const char *prompt, size_t length, bool raw,
                         enum generation_end *end, mf_error *why)
 {
@@ -72,14 +105,13 @@ mf_status runner_answer(struct runner *runner, const char *prompt, size_t length
                        : raw                 ? 256
                                              : SIZE_MAX,
         .ignore_end = settings->ignore_end,
-        .matcher = runner->constraint.matcher,
         .each = take_token,
         .user = runner,
     };
     struct answer_options options = {
         .terminal = &runner->terminal,
         .tokenizer = runner->opened.model->model.tokenizer,
-        .chat = raw ? NULL : runner->conversation.chat,
+        .family = raw ? NULL : runner->family,
         .tools = runner->conversation.tools,
         .prompt = prompt,
         .prompt_length = length,
@@ -88,6 +120,9 @@ mf_status runner_answer(struct runner *runner, const char *prompt, size_t length
     mf_status status;
 
     answer_free(&runner->answer);
+    status = constraint_begin(&runner->constraint, reasoning_after(runner, prompt, length, raw),
+                              &generation.matcher, why);
+    if (status != MF_OK) return status;
     interrupt_begin();
     status = conversation_read(&runner->conversation, prompt, length, &runner->terminal, why);
     if (status == MF_OK) {
@@ -96,7 +131,6 @@ mf_status runner_answer(struct runner *runner, const char *prompt, size_t length
     if (status == MF_OK) status = answer_begin(&runner->answer, &options, why);
     if (status == MF_OK) {
         const struct token_list *held = &runner->conversation.held;
-        if (generation.matcher) matcher_reset(generation.matcher);
         sampler_accept_prompt(generation.sampler, held->ids, held->count);
         status = generation_run(&generation, why);
         answer_end(&runner->answer);

@@ -16,6 +16,9 @@ struct run_settings {
     const char *file;
     const char *system;
     const char *tools;
+    const char *tool_choice;
+    bool one_call;
+    const char *family; /* NULL: as the template shows */
     struct maybe_count count;
     const char *reasoning; /* of reasoning_views */
     bool raw;
@@ -31,6 +34,7 @@ struct runner {
     struct terminal terminal;
     struct opened opened;
     struct conversation conversation;
+    const struct output_family *family;
     struct constraint constraint;
     struct sampler_options sampling; /* its seed goes on by one with every answer */
     enum reasoning_view view;

@@ -69,6 +69,10 @@ struct grammar {
 mf_status grammar_parse_new(struct grammar **out, const mf_allocator *allocator, const char *text,
                             size_t length, mf_error *why);
 
+/* The rules of a notation in a builder that has none yet; the rule `root`, or RULE_NONE and the
+ * builder's error. */
+uint32_t grammar_add_rules(struct grammar_builder *builder, const char *text, size_t length);
+
 /* Compiles what was built, beginning at rule `root`; reports the builder's sticky error. */
 mf_status grammar_new(struct grammar **out, struct grammar_builder *builder, uint32_t root,
                       mf_error *why);

@@ -116,6 +116,16 @@ struct literal_text {
 const struct expression *expression_literals(struct grammar_builder *builder,
                                              struct literal_text *texts, size_t count);
 
+/* Any text (UTF-8) in which none of some literals occurs, and then the first that does with what
+ * follows it.  With `may_stop` the text may also end anywhere before one. */
+struct text_end {
+    const char *literal;
+    const struct expression *then; /* what follows the literal; NULL: it must not occur */
+};
+const struct expression *expression_text_until(struct grammar_builder *builder,
+                                               const struct text_end *ends, size_t count,
+                                               bool may_stop);
+
 /* SEQUENCE(b, x, y, z), CHOICE(b, x, y) */
 #define SEQUENCE(b, ...)                                                                           \
     expression_sequence((b), (const struct expression *[]){ __VA_ARGS__ },                         \

@@ -390,30 +390,39 @@ static uint32_t parse_rules(struct parser *p)
     return root;
 }
 
-mf_status grammar_parse_new(struct grammar **out, const mf_allocator *allocator, const char *text,
-                            size_t length, mf_error *why)
+uint32_t grammar_add_rules(struct grammar_builder *builder, const char *text, size_t length)
 {
-    *out = NULL;
-    if (length > GRAMMAR_TEXT_LIMIT)
-        return fail(why, MF_ERR_GRAMMAR, "grammar: %zu bytes, at most %d", length,
-                    GRAMMAR_TEXT_LIMIT);
-    struct parser p = { .text = text, .length = length };
-    mf_status status = grammar_builder_new(&p.builder, allocator, why);
-    if (status != MF_OK) return status;
-    arena_init(&p.scratch, allocator);
+    struct parser p = { .builder = builder, .text = text, .length = length };
+    uint32_t root = RULE_NONE;
+    if (length > GRAMMAR_TEXT_LIMIT) {
+        builder_fail(builder, MF_ERR_GRAMMAR, "grammar: %zu bytes, at most %d", length,
+                     GRAMMAR_TEXT_LIMIT);
+        return RULE_NONE;
+    }
+    arena_init(&p.scratch, builder->arena.allocator);
     /* Every rule, named or made for a repetition, takes a byte of the text or more. */
     p.slot_count = 2 * length + 16;
     p.slots = ARENA_NEW(&p.scratch, uint32_t, p.slot_count);
     p.first_use = ARENA_NEW(&p.scratch, size_t, length + 1);
     p.ranges = ARENA_NEW(&p.scratch, struct code_range, RANGE_LIMIT + 4);
     p.inverted = ARENA_NEW(&p.scratch, struct code_range, RANGE_LIMIT + 4);
-    if (!p.slots || !p.first_use || !p.ranges || !p.inverted) {
-        status = fail_memory(why, p.slot_count * sizeof *p.slots);
-    } else {
-        uint32_t root = parse_rules(&p);
-        status = grammar_new(out, p.builder, root, why);
-    }
+    if (!p.slots || !p.first_use || !p.ranges || !p.inverted)
+        builder_fail(builder, MF_ERR_MEMORY, "out of memory for the grammar");
+    else
+        root = parse_rules(&p);
     arena_free(&p.scratch);
-    grammar_builder_free(p.builder);
+    return builder_failed(builder) ? RULE_NONE : root;
+}
+
+mf_status grammar_parse_new(struct grammar **out, const mf_allocator *allocator, const char *text,
+                            size_t length, mf_error *why)
+{
+    struct grammar_builder *builder;
+    *out = NULL;
+    mf_status status = grammar_builder_new(&builder, allocator, why);
+    if (status != MF_OK) return status;
+    uint32_t root = grammar_add_rules(builder, text, length);
+    status = grammar_new(out, builder, root, why);
+    grammar_builder_free(builder);
     return status;
 }

@@ -497,20 +497,31 @@ const struct expression *schema_shared(struct schema_compiler *c, enum shared_ru
 
 /* ------------------------------------------------------------------- whole */
 
+bool schema_compiler_open(struct schema_compiler *c, struct grammar_builder *builder,
+                          const json_t *schema, const struct json_schema_options *options)
+{
+    *c = (struct schema_compiler){ .builder = builder, .root = schema, .path = "#" };
+    if (options) c->options = *options;
+    if (c->options.root) c->root = c->options.root;
+    for (size_t i = 0; i < SHARED_COUNT; i++) c->shared[i] = RULE_NONE;
+    c->memos = calloc(SCHEMA_MEMO_SLOTS, sizeof *c->memos);
+    return c->memos || builder_fail(builder, MF_ERR_MEMORY, "out of memory for the schema");
+}
+
+void schema_compiler_close(struct schema_compiler *c)
+{
+    for (size_t i = 0; c->memos && i < SCHEMA_MEMO_SLOTS; i++) free(c->memos[i].text);
+    free(c->memos);
+}
+
 uint32_t json_schema_add_rule(struct grammar_builder *builder, const json_t *schema,
                               const struct json_schema_options *options)
 {
-    struct schema_compiler c = { .builder = builder, .root = schema, .path = "#" };
-    if (options) c.options = *options;
-    for (size_t i = 0; i < SHARED_COUNT; i++) c.shared[i] = RULE_NONE;
-    c.memos = calloc(SCHEMA_MEMO_SLOTS, sizeof *c.memos);
-    if (!c.memos) {
-        builder_fail(builder, MF_ERR_MEMORY, "out of memory for the schema");
-        return RULE_NONE;
-    }
-    const struct expression *value = schema_compile(&c, schema, NULL);
-    for (size_t i = 0; i < SCHEMA_MEMO_SLOTS; i++) free(c.memos[i].text);
-    free(c.memos);
+    struct schema_compiler c;
+    const struct expression *value = NULL;
+    if (schema_compiler_open(&c, builder, schema, options))
+        value = schema_compile(&c, schema, NULL);
+    schema_compiler_close(&c);
     return value && !builder_failed(builder) ? value->rule : RULE_NONE;
 }
 
@@ -533,9 +544,7 @@ mf_status json_schema_grammar_new(struct grammar **out, const mf_allocator *allo
     return status;
 }
 
-mf_status json_schema_parse_new(struct grammar **out, const mf_allocator *allocator,
-                                const char *text, size_t length,
-                                const struct json_schema_options *options, mf_error *why)
+mf_status json_schema_read_new(json_t **out, const char *text, size_t length, mf_error *why)
 {
     *out = NULL;
     if (length > JSON_SCHEMA_TEXT_LIMIT)
@@ -543,11 +552,20 @@ mf_status json_schema_parse_new(struct grammar **out, const mf_allocator *alloca
                     JSON_SCHEMA_TEXT_LIMIT);
     json_error_t problem; /* not json_parse_new: true and false are schemas too */
     size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY;
-    json_t *schema = json_loadb(text, length, flags, &problem);
-    if (!schema)
-        return fail(why, MF_ERR_FORMAT, "schema is not valid JSON: line %d, column %d: %s",
-                    problem.line, problem.column, problem.text);
-    mf_status status = json_schema_grammar_new(out, allocator, schema, options, why);
+    *out = json_loadb(text, length, flags, &problem);
+    if (*out) return MF_OK;
+    return fail(why, MF_ERR_FORMAT, "schema is not valid JSON: line %d, column %d: %s",
+                problem.line, problem.column, problem.text);
+}
+
+mf_status json_schema_parse_new(struct grammar **out, const mf_allocator *allocator,
+                                const char *text, size_t length,
+                                const struct json_schema_options *options, mf_error *why)
+{
+    json_t *schema;
+    *out = NULL;
+    mf_status status = json_schema_read_new(&schema, text, length, why);
+    if (status == MF_OK) status = json_schema_grammar_new(out, allocator, schema, options, why);
     json_decref(schema);
     return status;
 }

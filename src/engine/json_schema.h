@@ -26,12 +26,15 @@
 #include "base/json.h"
 #include "engine/grammar.h"
 
+struct expression;
 struct grammar_builder;
 
 enum { JSON_SCHEMA_TEXT_LIMIT = 1 << 20 };
 
 struct json_schema_options {
-    bool lenient; /* a keyword that cannot be kept is noted instead of refused */
+    bool lenient;       /* a keyword that cannot be kept is noted instead of refused */
+    bool between_tags;  /* "</" never stands in the text: JSON has other ways to write it */
+    const json_t *root; /* what $ref starts from; NULL: the schema itself */
     /* One sentence per thing that a user may want to know; NULL: nobody asks. */
     void (*note)(void *user, const char *sentence);
     void *user;
@@ -42,7 +45,10 @@ mf_status json_schema_grammar_new(struct grammar **out, const mf_allocator *allo
                                   const json_t *schema, const struct json_schema_options *options,
                                   mf_error *why);
 
-/* The same from text. */
+/* Reads a schema from text: an object, true or false.  The caller owns it. */
+mf_status json_schema_read_new(json_t **out, const char *text, size_t length, mf_error *why);
+
+/* Both: from text to a grammar. */
 mf_status json_schema_parse_new(struct grammar **out, const mf_allocator *allocator,
                                 const char *text, size_t length,
                                 const struct json_schema_options *options, mf_error *why);
@@ -51,5 +57,13 @@ mf_status json_schema_parse_new(struct grammar **out, const mf_allocator *alloca
  * failure.  Whitespace around the value is not included. */
 uint32_t json_schema_add_rule(struct grammar_builder *builder, const json_t *schema,
                               const struct json_schema_options *options);
+
+/* The strings that the schema allows, as they are: without quotes and escapes, for markup that
+ * says where they end.  Where a string may be anything it is `free_text`, which knows its end; the
+ * others have no "<" in them and are followed by `end`. */
+uint32_t json_schema_add_text_rule(struct grammar_builder *builder, const json_t *schema,
+                                   const struct json_schema_options *options,
+                                   const struct expression *free_text,
+                                   const struct expression *end);
 
 #endif

@@ -6,6 +6,7 @@
  *     json_schema_string.c   strings, keys, formats
  *     json_schema_pattern.c  regular expressions
  *     json_schema_number.c   numbers and whole numbers
+ *     json_schema_text.c     strings that are written without quotes
  *
  * A schema that nothing satisfies becomes the rule `never`, which has no end; the grammar
  * compiler then takes away every way that leads to it. */
@@ -47,11 +48,17 @@ struct schema_compiler {
     struct schema_memo *memos; /* [SCHEMA_MEMO_SLOTS], a hash table */
     size_t memo_bytes, work;
     unsigned depth;
+    bool unquoted; /* characters stand for themselves: json_schema_text.c */
     uint32_t shared[SHARED_COUNT];
     char path[SCHEMA_PATH_BYTES]; /* where in the schema: "#/properties/name" */
 };
 
 /* ------------------------------------------------------------ json_schema.c */
+
+/* Ready to compile; false after an error.  To be closed in either case. */
+bool schema_compiler_open(struct schema_compiler *c, struct grammar_builder *builder,
+                          const json_t *schema, const struct json_schema_options *options);
+void schema_compiler_close(struct schema_compiler *c);
 
 /* A reference to the rule of a schema; NULL after an error. */
 const struct expression *schema_compile(struct schema_compiler *c, const json_t *schema,
@@ -101,6 +108,11 @@ const struct expression *schema_array(struct schema_compiler *c, const json_t *s
 
 /* The value with its quotes. */
 const struct expression *schema_string(struct schema_compiler *c, const json_t *schema);
+
+/* What stands between the quotes, by pattern, format and lengths; `free_text` when none is given.
+ * NULL after an error. */
+const struct expression *schema_string_inside(struct schema_compiler *c, const json_t *schema,
+                                              const struct expression *free_text);
 
 /* Any string, with its quotes: the body of SHARED_STRING. */
 const struct expression *schema_any_string(struct schema_compiler *c);

@@ -13,6 +13,37 @@ static const struct code_range plain[] = {
     { CODE_SURROGATE_LAST + 1, CODE_LAST },
 };
 
+/* The same without "<", which may begin a tag; it can be written \\u003c. */
+static const struct code_range tagless[] = {
+    { 0x20, 0x21 },
+    { 0x23, 0x3b },
+    { 0x3d, 0x5b },
+    { 0x5d, CODE_SURROGATE_FIRST - 1 },
+    { CODE_SURROGATE_LAST + 1, CODE_LAST },
+};
+
+/* What stands for itself where there are no escapes. */
+static const struct code_range unquoted[] = {
+    { 1, 0x3b },
+    { 0x3d, CODE_SURROGATE_FIRST - 1 },
+    { CODE_SURROGATE_LAST + 1, CODE_LAST },
+};
+
+static const struct code_range *plain_set(const struct schema_compiler *c, size_t *count)
+{
+    *count = c->unquoted               ? COUNT_OF(unquoted)
+             : c->options.between_tags ? COUNT_OF(tagless)
+                                       : COUNT_OF(plain);
+    return c->unquoted ? unquoted : c->options.between_tags ? tagless : plain;
+}
+
+static const struct expression *plain_character(struct schema_compiler *c)
+{
+    size_t count;
+    const struct code_range *set = plain_set(c, &count);
+    return expression_class(c->builder, set, count);
+}
+
 static const struct code_range any_hex[] = { { '0', '9' }, { 'A', 'F' }, { 'a', 'f' } };
 
 static const struct expression *hex_digits(struct grammar_builder *b, uint32_t count)
@@ -51,21 +82,26 @@ static const struct expression *unicode_escape(struct grammar_builder *b)
                     CHOICE(b, from_1000, below_1000, below_surrogates, pair));
 }
 
-static const struct expression *any_character(struct schema_compiler *c)
+/* A backslash and what may follow it. */
+static const struct expression *any_escape(struct grammar_builder *b)
 {
     static const struct code_range short_escapes[] = {
         { '"', '"' }, { '/', '/' }, { '\\', '\\' }, { 'b', 'b' },
         { 'f', 'f' }, { 'n', 'n' }, { 'r', 'r' },   { 't', 't' },
     };
+    return SEQUENCE(
+        b, expression_text(b, "\\"),
+        CHOICE(b, expression_class(b, short_escapes, COUNT_OF(short_escapes)), unicode_escape(b)));
+}
+
+static const struct expression *any_character(struct schema_compiler *c)
+{
     struct grammar_builder *b = c->builder;
+    if (c->unquoted) return plain_character(c);
     uint32_t *rule = &c->shared[SHARED_CHARACTER];
     if (*rule == RULE_NONE) {
         *rule = builder_add_rule(b, "json-character");
-        const struct expression *escape = CHOICE(
-            b, expression_class(b, short_escapes, COUNT_OF(short_escapes)), unicode_escape(b));
-        builder_define(b, *rule,
-                       CHOICE(b, expression_class(b, plain, COUNT_OF(plain)),
-                              SEQUENCE(b, expression_text(b, "\\"), escape)));
+        builder_define(b, *rule, CHOICE(b, plain_character(c), any_escape(b)));
     }
     return expression_rule(b, *rule);
 }
@@ -88,14 +124,16 @@ const struct expression *schema_character(struct schema_compiler *c,
 {
     struct grammar_builder *b = c->builder;
     const struct expression *items[40];
-    size_t item_count = 0;
-    struct code_range *raw = arena_take(&b->arena, count + COUNT_OF(plain), sizeof *raw);
+    size_t item_count = 0, set_count;
+    const struct code_range *set = plain_set(c, &set_count);
+    struct code_range *raw = arena_take(&b->arena, count + set_count, sizeof *raw);
     if (!raw) return builder_fail(b, MF_ERR_MEMORY, "out of memory for the schema");
-    size_t raw_count = code_ranges_intersect(raw, ranges, count, plain, COUNT_OF(plain));
+    size_t raw_count = code_ranges_intersect(raw, ranges, count, set, set_count);
     if (raw_count) items[item_count++] = expression_class(b, raw, raw_count);
     /* Control characters without a short form are offered only where there is nothing else. */
-    for (uint32_t code = 1; code <= '\\'; code++) {
-        bool common = code == '"' || code == '\\' || code == '\n' || code == '\t' || code == '\r';
+    for (uint32_t code = 1; code <= '\\' && !c->unquoted; code++) {
+        bool common = code == '"' || code == '\\' || code == '\n' || code == '\t' || code == '\r' ||
+                      (code == '<' && c->options.between_tags);
         if (code >= 0x20 && !common) continue;
         if (!common && raw_count) continue;
         for (size_t i = 0; i < count; i++)
@@ -169,7 +207,8 @@ static const char *pattern_of(struct schema_compiler *c, const json_t *schema)
     return pattern ? json_string_value(pattern) : from_format;
 }
 
-const struct expression *schema_string(struct schema_compiler *c, const json_t *schema)
+const struct expression *schema_string_inside(struct schema_compiler *c, const json_t *schema,
+                                              const struct expression *free_text)
 {
     struct grammar_builder *b = c->builder;
     uint32_t least, most;
@@ -183,19 +222,60 @@ const struct expression *schema_string(struct schema_compiler *c, const json_t *
         const struct expression *inside = schema_pattern(c, pattern, least, most, &kept_lengths);
         if (!kept_lengths)
             schema_leave_out(c, "minLength/maxLength", "they cannot be kept with this pattern");
-        return in_quotes(c, inside);
+        return inside;
     }
-    if (least == 0 && most == REPEAT_ANY) return schema_shared(c, SHARED_STRING);
-    return in_quotes(c, expression_repeat(b, any_character(c), least, most));
+    if (least == 0 && most == REPEAT_ANY) return free_text;
+    return expression_repeat(b, any_character(c), least, most);
 }
 
-/* The shared rules of strings; json_schema.c calls it for SHARED_STRING. */
+const struct expression *schema_string(struct schema_compiler *c, const json_t *schema)
+{
+    const struct expression *any = schema_shared(c, SHARED_STRING);
+    const struct expression *inside = schema_string_inside(c, schema, any);
+    return inside == any ? any : in_quotes(c, inside);
+}
+
+/* Characters of which no two are "</": behind "<" comes another one, or "\\/". */
+static const struct expression *tagless_characters(struct schema_compiler *c)
+{
+    static const struct code_range after[] = {
+        { 0x20, 0x21 },
+        { 0x23, 0x2e },
+        { 0x30, 0x3b },
+        { 0x3d, 0x5b },
+        { 0x5d, CODE_SURROGATE_FIRST - 1 },
+        { CODE_SURROGATE_LAST + 1, CODE_LAST },
+    };
+    struct grammar_builder *b = c->builder;
+    const struct expression *open = expression_text(b, "<");
+    const struct expression *opened =
+        SEQUENCE(b, expression_repeat(b, open, 1, REPEAT_ANY),
+                 CHOICE(b, expression_class(b, after, COUNT_OF(after)), any_escape(b)));
+    return SEQUENCE(b, expression_repeat(b, CHOICE(b, any_character(c), opened), 0, REPEAT_ANY),
+                    expression_repeat(b, open, 0, REPEAT_ANY));
+}
+
+/* The body of SHARED_STRING. */
 const struct expression *schema_any_string(struct schema_compiler *c)
 {
+    if (c->options.between_tags) return in_quotes(c, tagless_characters(c));
     return in_quotes(c, expression_repeat(c->builder, any_character(c), 0, REPEAT_ANY));
 }
 
 /* -------------------------------------------------------------- fixed texts */
+
+/* "</" becomes "<\\/", which is the same string.  Frees `text`; NULL: no memory. */
+static char *hide_tags(char *text)
+{
+    size_t length = strlen(text), at = 0;
+    char *out = malloc(2 * length + 1);
+    for (size_t i = 0; out && i <= length; i++) {
+        if (i > 0 && text[i] == '/' && text[i - 1] == '<') out[at++] = '\\';
+        out[at++] = text[i];
+    }
+    free(text);
+    return out;
+}
 
 char *schema_value_text(struct schema_compiler *c, const json_t *value)
 {
@@ -208,7 +288,11 @@ char *schema_value_text(struct schema_compiler *c, const json_t *value)
         json_t *back = json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
         bool same = back && json_equal(back, value);
         json_decref(back);
-        if (same || i + 1 == COUNT_OF(precisions)) return text;
+        if (same || i + 1 == COUNT_OF(precisions)) {
+            if (c->options.between_tags) text = hide_tags(text);
+            if (!text) break;
+            return text;
+        }
         free(text);
     }
     builder_fail(c->builder, MF_ERR_MEMORY, "out of memory for the schema");
@@ -240,16 +324,18 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static bool is_plain(const char *name)
+static bool is_plain(const struct schema_compiler *c, const char *name)
 {
-    for (; *name; name++)
+    for (; *name; name++) {
         if ((uint8_t)*name < 0x20 || *name == '"' || *name == '\\') return false;
+        if (*name == '<' && c->options.between_tags) return false;
+    }
     return true;
 }
 
-static const struct expression *plain_characters(struct grammar_builder *b)
+static const struct expression *plain_characters(struct schema_compiler *c)
 {
-    return expression_repeat(b, expression_class(b, plain, COUNT_OF(plain)), 0, REPEAT_ANY);
+    return expression_repeat(c->builder, plain_character(c), 0, REPEAT_ANY);
 }
 
 /* What may follow the first `done` bytes that all names[0..count) share, so that the whole is
@@ -262,8 +348,9 @@ static const struct expression *differ(struct schema_compiler *c, const char *co
     struct grammar_builder *b = c->builder;
     const struct expression *items[BRANCH_LIMIT + 2];
     struct code_range taken[BRANCH_LIMIT + 1], free_codes[BRANCH_LIMIT + 3];
-    struct code_range others[BRANCH_LIMIT + 3 + COUNT_OF(plain)];
-    size_t item_count = 0, taken_count = 0, at = 0;
+    struct code_range others[BRANCH_LIMIT + 3 + COUNT_OF(tagless)];
+    size_t item_count = 0, taken_count = 0, at = 0, set_count;
+    const struct code_range *set = plain_set(c, &set_count);
     if (names[0][done] != '\0')
         items[item_count++] = expression_empty(b);
     else
@@ -286,8 +373,8 @@ static const struct expression *differ(struct schema_compiler *c, const char *co
     }
     taken_count = code_ranges_normalise(taken, taken_count);
     size_t free_count = code_ranges_invert(free_codes, taken, taken_count);
-    free_count = code_ranges_intersect(others, free_codes, free_count, plain, COUNT_OF(plain));
-    items[item_count++] = SEQUENCE(b, expression_class(b, others, free_count), plain_characters(b));
+    free_count = code_ranges_intersect(others, free_codes, free_count, set, set_count);
+    items[item_count++] = SEQUENCE(b, expression_class(b, others, free_count), plain_characters(c));
     return expression_choice(b, items, item_count);
 }
 
@@ -301,9 +388,9 @@ const struct expression *schema_other_key(struct schema_compiler *c, const json_
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)names, name, value)
     {
-        if (is_plain(name)) sorted[count++] = name;
+        if (is_plain(c, name)) sorted[count++] = name;
     }
-    if (count == 0) return in_quotes(c, plain_characters(b));
+    if (count == 0) return in_quotes(c, plain_characters(c));
     qsort(sorted, count, sizeof *sorted, by_text);
     return in_quotes(c, differ(c, sorted, count, 0, 0));
 }

@@ -150,6 +150,14 @@ static bool is_name_byte(char c)
            (c && strchr("_.-:/@$", c));
 }
 
+bool output_is_name(const char *name)
+{
+    size_t length = strlen(name);
+    for (size_t i = 0; i < length; i++)
+        if (!is_name_byte(name[i])) return false;
+    return length > 0 && length < NAME_LIMIT - 16; /* a family may put something around it */
+}
+
 static struct output_span trim(const struct output_parser *parser, struct output_span span)
 {
     while (span.start < span.end && is_white(byte_at(parser, span.start))) span.start++;
@@ -477,11 +485,13 @@ static void add_parameter(struct output_parser *parser, struct output_span span)
     if (good && parser->family->says_strings && parser->is_string) {
         good = output_text_add_quoted(out, data + span.start, length);
     } else if (good) {
-        const json_t *schema = parser->family->says_strings
-                                   ? NULL
-                                   : output_find_schema(parser->options.tools, &parser->name,
-                                                        data + key.start, key.end - key.start);
-        good = output_value_add(out, schema, data + span.start, length);
+        const json_t *parameters = NULL;
+        if (!parser->family->says_strings)
+            parameters = output_tool_parameters(parser->options.tools, parser->name.data,
+                                                parser->name.length);
+        const json_t *schema = json_object_getn(json_object_get(parameters, "properties"),
+                                                data + key.start, key.end - key.start);
+        good = output_value_add(out, parameters, schema, data + span.start, length);
     }
     if (!good) output_fail(parser, fail_memory(parser->why, length));
     parser->parameters++;

@@ -122,6 +122,18 @@ const char *output_family_name(const struct output_family *family)
     return family->name;
 }
 
+bool output_family_has_markup(const struct output_family *family, const char *text, size_t length)
+{
+    const char *const tags[] = {
+        OUTPUT_THINK_BEGIN,      OUTPUT_THINK_END,    family->section_begin, family->section_end,
+        family->call_begin,      family->call_end,    family->name_end,      family->key_end,
+        family->parameter_begin, family->value_begin, family->value_end,
+    };
+    for (size_t i = 0; i < COUNT_OF(tags) && length > 0; i++)
+        if (tags[i] && memmem(tags[i], strlen(tags[i]), text, length)) return true;
+    return false;
+}
+
 const struct output_family *output_family_find(const char *name)
 {
     for (size_t i = 0; i < COUNT_OF(families); i++)
@@ -158,7 +170,7 @@ const struct output_family *output_family_detect(const char *template_source)
 
 bool output_prompt_opens_reasoning(const char *prompt, size_t length)
 {
-    static const char open[] = "<think>";
+    static const char open[] = OUTPUT_THINK_BEGIN;
     while (length && strchr(" \n\t\r", prompt[length - 1]) && prompt[length - 1]) length--;
     size_t size = sizeof open - 1;
     return length >= size && memcmp(prompt + length - size, open, size) == 0;

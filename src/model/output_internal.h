@@ -16,35 +16,9 @@
 #ifndef MODEL_OUTPUT_INTERNAL_H
 #define MODEL_OUTPUT_INTERNAL_H
 
+#include "model/output_family.h"
 #include "model/output_json.h"
 #include "model/output_parser.h"
-
-/* ------------------------------------------------------------------ families */
-
-enum output_body {
-    BODY_NONE,       /* no calls */
-    BODY_CALL,       /* {"name": …, "arguments": {…}} */
-    BODY_ARGUMENTS,  /* name, then {…} */
-    BODY_PARAMETERS, /* name, then a tag per parameter */
-};
-
-/* Markup is literal; NULL: the family has none at this place.  White space is allowed between
- * any two, and where it separates names it is not part of them. */
-struct output_family {
-    const char *name;
-    enum output_body body;
-    const char *section_begin, *section_end; /* around one or more calls */
-    const char *call_begin, *call_end;
-    const char *name_end; /* NULL: a line end or the next tag, which stays */
-    const char *parameter_begin, *key_end;
-    const char *value_begin, *value_end; /* value_begin NULL: the value follows the key at once */
-    bool bare_calls;                     /* call_begin may stand without section_begin */
-    bool call_ends_reasoning;            /* a well-formed call inside of reasoning ends it */
-    bool lines_around_values;            /* one newline at each end of a value is markup */
-    bool says_strings;     /* key_end is followed by true"> or false">: is the value a string? */
-    bool numbered_names;   /* functions.NAME:7 is the call's id */
-    bool fenced_arguments; /* NAME, then the JSON in a fenced block */
-};
 
 /* ------------------------------------------------------------------ text that grows */
 
@@ -157,11 +131,9 @@ void output_call_reset(struct output_parser *parser);
 
 /* ------------------------------------------------------------------ output_value.c */
 
-/* Adds a parameter's text as the JSON value that the tool's schema makes of it. */
-bool output_value_add(struct output_text *out, const json_t *schema, const char *text,
-                      size_t length);
-/* The schema of a tool's parameter; NULL: it is not declared. */
-const json_t *output_find_schema(const json_t *tools, const struct output_text *tool,
-                                 const char *key, size_t key_length);
+/* Adds a parameter's text as the JSON value that the schema of the tool's parameter makes of it;
+ * `parameters` is the schema of all of them. */
+bool output_value_add(struct output_text *out, const json_t *parameters, const json_t *schema,
+                      const char *text, size_t length);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-static const char think_begin[] = "<think>", think_end[] = "</think>";
+static const char think_begin[] = OUTPUT_THINK_BEGIN, think_end[] = OUTPUT_THINK_END;
 
 /* ------------------------------------------------------------------ shared helpers */
 

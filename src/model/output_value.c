@@ -39,20 +39,33 @@ static bool is_same(const char *data, size_t length, const char *terminated)
     return terminated && strlen(terminated) == length && memcmp(terminated, data, length) == 0;
 }
 
-const json_t *output_find_schema(const json_t *tools, const struct output_text *tool,
-                                 const char *key, size_t key_length)
+const json_t *output_tool_function(const json_t *tool)
+{
+    const json_t *inner = json_object_get(tool, "function");
+    return inner ? inner : tool;
+}
+
+const json_t *output_tool_parameters(const json_t *tools, const char *name, size_t length)
 {
     for (size_t i = 0; i < json_array_size(tools); i++) {
-        const json_t *function = json_array_get(tools, i);
-        const json_t *inner = json_object_get(function, "function");
-        if (inner) function = inner;
-        const char *name = json_string_value(json_object_get(function, "name"));
-        if (!is_same(tool->data, tool->length, name)) continue;
-        const json_t *properties =
-            json_object_get(json_object_get(function, "parameters"), "properties");
-        return json_object_getn(properties, key, key_length);
+        const json_t *function = output_tool_function(json_array_get(tools, i));
+        const char *given = json_string_value(json_object_get(function, "name"));
+        if (is_same(name, length, given)) return json_object_get(function, "parameters");
     }
     return NULL;
+}
+
+/* "#/$defs/color", without escapes in the steps; NULL: it leads nowhere. */
+static const json_t *follow_reference(const json_t *root, const json_t *reference)
+{
+    const char *at = json_string_value(reference);
+    if (!at || *at++ != '#') return NULL;
+    while (root && *at == '/') {
+        size_t length = strcspn(++at, "/");
+        root = json_object_getn(root, at, length);
+        at += length;
+    }
+    return root;
 }
 
 /* May the value be of this type?  `type` is a name, or a list of names. */
@@ -67,28 +80,41 @@ static bool allows_type(const json_t *type, const char *name)
 }
 
 /* Nothing but strings to choose from. */
-static bool only_strings(const json_t *values)
+static bool only_strings(const json_t *schema)
 {
+    const json_t *values = json_object_get(schema, "enum");
+    if (json_object_get(schema, "type")) return false;
+    if (json_is_string(json_object_get(schema, "const"))) return true;
     for (size_t i = 0; i < json_array_size(values); i++)
         if (!json_is_string(json_array_get(values, i))) return false;
     return json_array_size(values) > 0;
 }
 
-/* Is the type among those that the schema declares, itself or as one of its alternatives? */
-static bool declares(const json_t *schema, const char *name)
+static bool declares(const json_t *root, const json_t *schema, const char *type, unsigned depth)
 {
-    static const char *const choices[] = { "anyOf", "oneOf" };
-    if (allows_type(json_object_get(schema, "type"), name)) return true;
-    if (strcmp(name, "string") == 0 && !json_object_get(schema, "type") &&
-        only_strings(json_object_get(schema, "enum")))
+    enum { DEPTH_LIMIT = 8 };
+    static const char *const lists[] = { "anyOf", "oneOf", "allOf" };
+    const json_t *reference = json_object_get(schema, "$ref");
+    if (depth > DEPTH_LIMIT) return false;
+    if (allows_type(json_object_get(schema, "type"), type)) return true;
+    if (strcmp(type, "string") == 0 && only_strings(schema)) return true;
+    if (strcmp(type, "null") == 0 && json_is_true(json_object_get(schema, "nullable"))) return true;
+    if (reference && declares(root, follow_reference(root, reference), type, depth + 1))
         return true;
-    for (size_t i = 0; i < COUNT_OF(choices); i++) {
-        const json_t *list = json_object_get(schema, choices[i]);
+    for (size_t i = 0; i < COUNT_OF(lists); i++) {
+        const json_t *list = json_object_get(schema, lists[i]);
         for (size_t j = 0; j < json_array_size(list); j++)
-            if (allows_type(json_object_get(json_array_get(list, j), "type"), name)) return true;
+            if (declares(root, json_array_get(list, j), type, depth + 1)) return true;
     }
     return false;
 }
+
+bool output_schema_declares(const json_t *parameters, const json_t *schema, const char *type)
+{
+    return declares(parameters, schema, type, 0);
+}
+
+/* ------------------------------------------------------------------ values */
 
 static bool is_word(const char *text, size_t length, const char *word)
 {
@@ -100,14 +126,15 @@ static bool is_word(const char *text, size_t length, const char *word)
     return is_same(text, length, word);
 }
 
-bool output_value_add(struct output_text *out, const json_t *schema, const char *text,
-                      size_t length)
+bool output_value_add(struct output_text *out, const json_t *parameters, const json_t *schema,
+                      const char *text, size_t length)
 {
-    if (declares(schema, "string")) {
-        bool null = declares(schema, "null") && is_word(text, length, "null");
+    if (output_schema_declares(parameters, schema, "string")) {
+        bool null =
+            output_schema_declares(parameters, schema, "null") && is_word(text, length, "null");
         return null ? output_text_add(out, "null", 4) : output_text_add_quoted(out, text, length);
     }
-    if (declares(schema, "boolean")) { /* as Python writes them */
+    if (output_schema_declares(parameters, schema, "boolean")) { /* as Python writes them */
         if (is_word(text, length, "True")) return output_text_add(out, "true", 4);
         if (is_word(text, length, "False")) return output_text_add(out, "false", 5);
     }

@@ -1,6 +1,7 @@
 /* `moeflux run` with one prompt, on a pipe: what it prints where. */
 #include "program.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static void raw_text_is_continued(void **state)
@@ -80,6 +81,50 @@ static void tool_calls_are_shown_as_such(void **state)
     assert_refused(&run, 1, "/nonexistent cannot be opened");
     run = PROGRAM("1", "run", "a", "--tools", "-");
     assert_refused(&run, 1, "- is not valid JSON");
+}
+
+/* With a random seed at a high temperature: calls are what the schemas say, whatever is drawn. */
+static void a_call_keeps_to_its_tool(void **state)
+{
+    static const char script[] =
+        "f=$(mktemp); trap 'rm $f' EXIT; printf '%%s' '[{\"name\":\"a\",\"parameters\":{\"type\":"
+        "\"object\",\"properties\":{\"n\":{\"enum\":[7,8]}},\"required\":[\"n\"]}},"
+        "{\"name\":\"b\"}]' > $f; $MOEFLUX run --tools $f Go --temp 2 --seed 5 -q %s";
+    static const struct {
+        const char *options, *out, *other;
+    } cases[] = {
+        { "--tool-choice a --one-call", "→ a {\"n\": 7}\n", "→ a {\"n\": 8}\n" },
+        { "--tool-choice b --one-call --no-think", "→ b {}\n", NULL },
+        { "--tool-choice b --one-call --think -n 30", "→ b {}\n", NULL },
+    };
+    char command[512];
+    struct run run;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        snprintf(command, sizeof command, script, cases[i].options);
+        run = shell_run(command);
+        assert_int_equal(run.code, 0);
+        if (!cases[i].other || strcmp(run.out, cases[i].other) != 0) {
+            assert_string_equal(run.out, cases[i].out);
+        }
+        run_free(&run);
+    }
+    snprintf(command, sizeof command, script, "--tool-choice none -n 40");
+    run = shell_run(command);
+    assert_int_equal(run.code, 0);
+    assert_null(strstr(run.out, "→"));
+    run_free(&run);
+    snprintf(command, sizeof command, script, "--tool-choice c");
+    run = shell_run(command);
+    assert_refused(&run, 1, "there is no tool \"c\"");
+    snprintf(command, sizeof command, script, "--tool-choice a -n 3");
+    run = shell_run(command);
+    assert_refused(&run, 1, "and there is room for 3");
+    run = PROGRAM(NULL, "run", "a", "--tool-choice", "auto");
+    assert_refused(&run, 2, "--tool-choice needs --tools");
+    run = PROGRAM(NULL, "run", "a", "--family", "nobody");
+    assert_refused(&run, 1, "there is no family \"nobody\"");
 }
 
 static void an_answer_keeps_to_a_schema(void **state)
@@ -174,6 +219,7 @@ int main(void)
         cmocka_unit_test(a_question_is_answered_in_the_model_s_template),
         cmocka_unit_test(reasoning_is_hidden_on_a_pipe),
         cmocka_unit_test(tool_calls_are_shown_as_such),
+        cmocka_unit_test(a_call_keeps_to_its_tool),
         cmocka_unit_test(an_answer_keeps_to_a_schema),
         cmocka_unit_test(sampling_follows_the_model_and_the_seed),
         cmocka_unit_test(statistics_are_a_table_when_asked),

@@ -3,14 +3,19 @@
  *
  *     generate schemas.json COUNT SEED
  *
+ * Schemas of objects are also the parameters of a tool: its calls, in the syntax of every family,
+ * go through the output parser, and the text is the arguments that it gives.
+ *
  * Each text is made of random allowed tokens of a made-up vocabulary, through the sampler at
  * temperature 1.5 and with a random limit of tokens near which it must close. */
 #include "base/arena.h"
 #include "base/json.h"
+#include "engine/answer_grammar.h"
 #include "engine/grammar_matcher.h"
 #include "engine/json_schema.h"
 #include "engine/random.h"
 #include "engine/sampler.h"
+#include "model/output_family.h"
 #include "support/grammar_vocabulary_fixture.h"
 
 #include <stdio.h>
@@ -51,9 +56,9 @@ static void generate(struct generator *g, struct grammar_matcher *matcher, size_
     if (!matcher_is_complete(matcher)) stop("a text did not close at its limit", NULL);
 }
 
-static void write_text(const struct generator *g, size_t schema, size_t limit)
+static void write_text(const char *bytes, size_t length, size_t schema, size_t limit)
 {
-    json_t *text = json_stringn(g->text, g->length); /* refuses what is not UTF-8 */
+    json_t *text = json_stringn(bytes, length); /* refuses what is not UTF-8 */
     if (!text) stop("a text is not UTF-8", NULL);
     json_t *line =
         json_pack("{s:i,s:i,s:o}", "schema", (int)schema, "limit", (int)limit, "text", text);
@@ -79,10 +84,73 @@ static void generate_all(struct generator *g, const json_t *schema, size_t index
         size_t room = i % 4 == 3 ? 400 : i % 4 * 20;
         size_t limit = shortest + (room ? random_next(&g->random) % room : 0);
         generate(g, matcher, limit);
-        write_text(g, index, limit);
+        write_text(g->text, g->length, index, limit);
     }
     grammar_matcher_free(matcher);
     grammar_free(grammar);
+}
+
+/* The arguments of the calls in generator->text. */
+static void write_calls(const struct generator *g, const struct answer_form *form, size_t schema,
+                        size_t limit)
+{
+    struct output_message message = { 0 };
+    struct output_options options = {
+        .family = form->family,
+        .tools = form->tools,
+        .sink = output_message_sink,
+        .user = &message,
+    };
+    struct output_parser *parser;
+    mf_error why;
+    if (output_parser_new(&parser, &options, &why) != MF_OK ||
+        output_parser_feed(parser, g->text, g->length, &why) != MF_OK ||
+        output_parser_finish(parser, &why) != MF_OK)
+        stop(form->family->name, &why);
+    if (message.call_count == 0 || message.content) stop("a call was not read back", NULL);
+    for (size_t i = 0; i < message.call_count; i++) {
+        const struct output_call *call = &message.calls[i];
+        if (!call->complete || strcmp(call->name, "f") != 0) stop("not the tool", NULL);
+        write_text(call->arguments, call->arguments_length, schema, limit);
+    }
+    output_parser_free(parser);
+    output_message_clear(&message);
+}
+
+/* What a tag per parameter cannot keep: see answer_grammar.h. */
+static bool counts_properties(const json_t *schema)
+{
+    return json_object_get(schema, "minProperties") || json_object_get(schema, "maxProperties");
+}
+
+static void generate_calls(struct generator *g, const json_t *schema, size_t index, size_t count)
+{
+    const char *type = json_string_value(json_object_get(schema, "type"));
+    mf_error why;
+    if (!type || strcmp(type, "object") != 0) return;
+    json_t *tools = json_pack("[{s:s,s:O}]", "name", "f", "parameters", schema);
+    for (size_t i = 1; output_family_at(i); i++) { /* the first knows no calls */
+        struct answer_form form = {
+            .family = output_family_at(i),
+            .tools = tools,
+            .choice = TOOL_CHOICE_REQUIRED,
+        };
+        struct grammar *grammar;
+        struct grammar_matcher *matcher;
+        if (form.family->body == BODY_PARAMETERS && counts_properties(schema)) continue;
+        if (answer_grammar_new(&grammar, &allocator_heap, &form, &why) != MF_OK ||
+            grammar_matcher_new(&matcher, &allocator_heap, grammar, g->vocabulary.vocabulary, &why))
+            stop(form.family->name, &why);
+        size_t shortest = matcher_closing_tokens(matcher);
+        for (size_t j = 0; j < count; j++) {
+            size_t limit = shortest + random_next(&g->random) % (j % 2 ? 40 : 300);
+            generate(g, matcher, limit);
+            write_calls(g, &form, index, limit);
+        }
+        grammar_matcher_free(matcher);
+        grammar_free(grammar);
+    }
+    json_decref(tools);
 }
 
 int main(int argument_count, char **arguments)
@@ -108,8 +176,11 @@ int main(int argument_count, char **arguments)
     options.seed = random_next(&g->random);
     if (sampler_new(&g->sampler, &allocator_heap, &options, TOKENS, TOKENS, &why) != MF_OK)
         stop("sampler", &why);
-    for (size_t i = 0; i < json_array_size(schemas); i++)
-        generate_all(g, json_array_get(schemas, i), i, strtoull(arguments[2], NULL, 10));
+    size_t count = strtoull(arguments[2], NULL, 10);
+    for (size_t i = 0; i < json_array_size(schemas); i++) {
+        generate_all(g, json_array_get(schemas, i), i, count);
+        generate_calls(g, json_array_get(schemas, i), i, count / 4);
+    }
     sampler_free(g->sampler);
     test_vocabulary_release(&g->vocabulary);
     free(g->rows);
