@@ -1,216 +1,299 @@
-/* `moeflux bench`: prefill and decode speed of this model on this machine. */
+/* `moeflux bench`: prefill and decode speed of this model on this machine, beside what the
+ * machine can do. */
 #include "command.h"
 #include "opened.h"
 #include "statistics.h"
 #include "terminal.h"
 
-#include "base/json.h"
-#include "base/machine.h"
+#include "bench/report.h"
+
+#include "api/handles.h"
 #include "base/status.h"
 #include "json_lines.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 struct bench_settings {
     struct common_settings common;
-    struct maybe_count prompt, count, rounds;
-    bool json;
+    struct count_list prompts, counts, depths;
+    struct maybe_count rounds;
+    const char *text, *plot;
+    bool json, no_ceilings, no_warm_up;
 };
 
 static const struct option options[] = {
-    { 'p', "prompt", OPTION_COUNT, offsetof(struct bench_settings, prompt), "N",
-      .help = "tokens of the prompt; default 512", .low = 2, .high = 1 << 24 },
-    { 'n', "count", OPTION_COUNT, offsetof(struct bench_settings, count), "N",
-      .help = "tokens to generate; default 64", .low = 1, .high = 1 << 24 },
+    { 'p', "prompt", OPTION_COUNTS, offsetof(struct bench_settings, prompts), "N,…",
+      .help = "tokens of the prompt, one test for each number; default 512, 0: none", .low = 0,
+      .high = 1 << 24 },
+    { 'n', "count", OPTION_COUNTS, offsetof(struct bench_settings, counts), "N,…",
+      .help = "tokens to generate, one test for each number; default 64, 0: none", .low = 0,
+      .high = 1 << 24 },
+    { 'd', "depth", OPTION_COUNTS, offsetof(struct bench_settings, depths), "N,…",
+      .help = "tokens that are in the context before; every test runs at every depth; default 0",
+      .low = 0, .high = 1 << 24 },
     { 'r', "rounds", OPTION_COUNT, offsetof(struct bench_settings, rounds), "N",
-      .help = "how often both are measured; default 5", .low = 1, .high = 1000 },
+      .help = "how often each test is measured; default 5", .low = 1, .high = 1000 },
+    { 0, "text", OPTION_TEXT, offsetof(struct bench_settings, text), "FILE",
+      .help = "feed the tokens of this text, for routes as in real use; default: random ones" },
+    { 0, "no-warm-up", OPTION_FLAG, offsetof(struct bench_settings, no_warm_up), NULL,
+      .help = "count the first run of a test, too" },
+    { 0, "no-ceilings", OPTION_FLAG, offsetof(struct bench_settings, no_ceilings), NULL,
+      .help = "do not measure the machine: two seconds less, and no shares" },
     { 0, "json", OPTION_FLAG, offsetof(struct bench_settings, json), NULL,
       .help = "one line of JSON instead of a table" },
+    { 0, "plot", OPTION_TEXT, offsetof(struct bench_settings, plot), "FILE.svg",
+      .help = "also draw tokens/s over depth" },
 };
 
 static const struct option_group groups[] = { { "options", options, COUNT_OF(options), 0 } };
 
-struct measure {
-    double *rates; /* tokens per second, one per round */
-    size_t count;
-};
-
-/* Middle value and how far half of the rounds lie from it. */
-struct spread {
-    double median, low, high;
-};
-
-static int compare_doubles(const void *a, const void *b)
+static void default_to(struct count_list *list, uint64_t value)
 {
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
+    if (list->count == 0) *list = (struct count_list){ 1, { value } };
 }
 
-static struct spread measure_spread(struct measure *measure)
+/* ------------------------------------------------------------------ tokens */
+
+/* Ids that are spread over the vocabulary and the same every time: all experts have work,
+ * and no text is needed. */
+static mf_status random_tokens(struct token_list *out, uint32_t vocab_size, mf_error *why)
 {
-    size_t last = measure->count - 1;
+    enum { COUNT = 1 << 16 };
+    uint64_t state = 1;
 
-    qsort(measure->rates, measure->count, sizeof *measure->rates, compare_doubles);
-    return (struct spread){
-        .median = (measure->rates[last / 2] + measure->rates[last - last / 2]) / 2,
-        .low = measure->rates[0],
-        .high = measure->rates[last],
-    };
-}
-
-/* Ids that are spread over the vocabulary and the same every time: real routing, no text needed. */
-static void fill_prompt(int32_t *ids, size_t count, uint32_t vocab_size)
-{
-    uint32_t state = 1;
-
-    for (size_t i = 0; i < count; i++) {
-        state = state * 1664525u + 1013904223u;
-        ids[i] = (int32_t)(state % vocab_size);
+    *out = (struct token_list){ .ids = malloc(COUNT * sizeof *out->ids), .count = COUNT };
+    if (!out->ids) return fail_memory(why, COUNT * sizeof *out->ids);
+    for (size_t i = 0; i < COUNT; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        out->ids[i] = (int32_t)((state >> 33) % vocab_size);
     }
+    return MF_OK;
 }
 
-static mf_status run_round(struct measure *prefill, struct measure *decode,
-                           const struct opened *opened, const struct token_list *prompt,
-                           size_t count, mf_error *why)
+static mf_status read_tokens(struct token_list *out, const struct opened *opened, const char *path,
+                             mf_error *why)
 {
-    mf_session *session = opened->session;
-    mf_sampler *sampler = NULL;
-    double started = clock_seconds();
-    mf_status status;
+    char *text;
+    size_t length;
+    mf_status status = input_read_new(&text, &length, path, why);
 
-    mf_session_clear(session);
-    status = mf_session_feed(session, prompt->ids, prompt->count, why);
     if (status != MF_OK) return status;
-    prefill->rates[prefill->count++] = rate_per_second(prompt->count, clock_seconds() - started);
-    status = mf_sampler_open(&sampler, opened->model, NULL, why);
-    started = clock_seconds();
-    for (size_t i = 0; i < count && status == MF_OK; i++) {
-        int32_t token = mf_sampler_pick(sampler, mf_session_logits(session));
-        if (token < 0) token = 0;
-        status = mf_session_feed(session, &token, 1, why);
-    }
-    mf_sampler_close(sampler);
-    if (status == MF_OK) {
-        decode->rates[decode->count++] = rate_per_second(count, clock_seconds() - started);
+    status = opened_tokenize(out, opened, text, length, why);
+    free(text);
+    if (status == MF_OK && out->count == 0) {
+        token_list_free(out);
+        status = fail(why, MF_ERR_ARGUMENT, "%.256s has no tokens", path);
     }
     return status;
 }
 
-static void print_table(const struct spread *prefill, const struct spread *decode,
-                        const mf_stats *stats)
-{
-    uint64_t uses = stats->expert_hits + stats->expert_misses;
-    char size[32];
+/* --------------------------------------------------------------- measuring */
 
-    printf("prefill  %9.1f tokens/s  (%.1f … %.1f)\n", prefill->median, prefill->low,
-           prefill->high);
-    printf("decode   %9.1f tokens/s  (%.1f … %.1f)\n", decode->median, decode->low, decode->high);
-    printf("experts  %9.1f %% from memory, %s read\n",
-           uses ? 100.0 * (double)stats->expert_hits / (double)uses : 100.0,
-           size_text(stats->expert_bytes_read, size, sizeof size));
+static bool is_recurrent(const mf_model *model)
+{
+    return config_count_mixers(&model->model.config, MIXER_DELTA) > 0;
 }
 
-static json_t *spread_json_new(const struct spread *spread, size_t tokens)
+static void show_progress(void *progress, size_t done)
 {
-    return json_pack("{s:I,s:f,s:f,s:f}", "tokens", (json_int_t)tokens, "median", spread->median,
-                     "min", spread->low, "max", spread->high);
+    progress_update(progress, done);
 }
 
-static void print_json(const struct opened *opened, const struct bench_settings *settings,
-                       const struct spread *prefill, const struct spread *decode,
-                       const mf_stats *stats)
+static mf_status run_plan(struct bench_plan *plan, const struct opened *opened, mf_error *why)
 {
-    json_t *line =
-        json_pack("{s:s,s:s,s:s,s:I,s:o,s:o,s:I,s:I,s:I}", "version", mf_version(), "model",
-                  mf_model_name(opened->model), "family", mf_model_family(opened->model), "threads",
-                  (json_int_t)settings->common.threads.value, "prefill_tokens_per_second",
-                  spread_json_new(prefill, settings->prompt.value), "decode_tokens_per_second",
-                  spread_json_new(decode, settings->count.value), "expert_hits",
-                  (json_int_t)stats->expert_hits, "expert_misses", (json_int_t)stats->expert_misses,
-                  "expert_bytes_read", (json_int_t)stats->expert_bytes_read);
-
-    json_print_line(line);
-    json_decref(line);
-}
-
-static mf_status bench(const struct opened *opened, const struct bench_settings *settings,
-                       mf_error *why)
-{
-    size_t rounds = settings->rounds.value;
-    struct token_list prompt = { .count = settings->prompt.value };
-    struct measure prefill = { calloc(rounds, sizeof(double)), 0 };
-    struct measure decode = { calloc(rounds, sizeof(double)), 0 };
     struct terminal terminal;
     struct progress progress;
-    mf_status status = MF_OK;
-    mf_stats stats;
+    mf_status status;
 
     terminal_probe(&terminal);
-    progress_begin(&progress, &terminal, "round", "rounds", rounds);
-    prompt.ids = malloc(prompt.count * sizeof *prompt.ids);
-    if (!prompt.ids || !prefill.rates || !decode.rates) status = fail_memory(why, prompt.count);
-    if (status == MF_OK) {
-        fill_prompt(prompt.ids, prompt.count, mf_model_vocab_size(opened->model));
-    }
-    for (size_t i = 0; i < rounds && status == MF_OK; i++) {
-        progress_update(&progress, i);
-        status = run_round(&prefill, &decode, opened, &prompt, settings->count.value, why);
-    }
+    progress_begin(&progress, &terminal, "measuring", "rounds", plan->test_count * plan->rounds);
+    progress_update(&progress, 0);
+    status = bench_plan_run(plan, opened->session, show_progress, &progress, why);
     progress_end(&progress);
-    if (status == MF_OK) {
-        struct spread read = measure_spread(&prefill), write = measure_spread(&decode);
-        mf_session_stats(opened->session, &stats);
-        if (settings->json) {
-            print_json(opened, settings, &read, &write, &stats);
-        } else {
-            print_table(&read, &write, &stats);
-        }
-    }
-    token_list_free(&prompt);
-    free(prefill.rates);
-    free(decode.rates);
     return status;
+}
+
+/* Before and after the tests: the better one counts. */
+static mf_status measure_machine(struct ceilings *out, const struct bench_settings *settings,
+                                 const struct opened *opened, mf_error *why)
+{
+    struct machine machine;
+    mf_status status;
+
+    if (settings->no_ceilings) return MF_OK;
+    machine_probe(&machine);
+    status = ceilings_measure(out, &machine, (unsigned)settings->common.threads.value, why);
+    if (status == MF_OK && opened) {
+        const struct tensor_directory *directory = &opened->model->model.directory;
+        struct expert_store_sizes sizes = expert_store_sizes(opened->model->experts);
+        if (sizes.slots < sizes.total)
+            status = ceilings_measure_disk(out, directory->files, directory->file_count, why);
+    }
+    return status;
+}
+
+static mf_status open_session(struct opened *opened, const struct bench_settings *settings,
+                              const struct bench_plan *plan, mf_error *why)
+{
+    uint64_t context =
+        settings->common.context.given ? settings->common.context.value : plan->longest;
+    mf_session_options session = { .context_length = (uint32_t)min_size(context, UINT32_MAX) };
+
+    return mf_session_open(&opened->session, opened->model, &session, why);
+}
+
+/* --------------------------------------------------------------- reporting */
+
+/* One run of the command. */
+struct bench_run {
+    const struct bench_settings *settings;
+    struct opened opened;
+    struct bench_plan plan;
+    struct ceilings ceilings;
+    struct output_file plot; /* opened first: a wrong path is known before minutes have passed */
+    struct token_list tokens;
+};
+
+static void make_report(struct bench_report *out, const struct bench_run *run,
+                        const struct workload *workload)
+{
+    const struct opened *opened = &run->opened;
+    mf_stats stats;
+
+    mf_session_stats(opened->session, &stats);
+    *out = (struct bench_report){ .plan = &run->plan,
+                                  .workload = workload,
+                                  .ceilings = run->ceilings,
+                                  .model = mf_model_name(opened->model),
+                                  .family = mf_model_family(opened->model),
+                                  .kernels = opened->engine->kernels->name,
+                                  .expert_mode = stats.expert_mode,
+                                  .threads = (unsigned)run->settings->common.threads.value };
+}
+
+static mf_status show_report(struct bench_run *run, mf_error *why)
+{
+    struct workload workload;
+    struct bench_report report;
+
+    workload_count(&workload, run->opened.model);
+    make_report(&report, run, &workload);
+    if (run->settings->json) {
+        json_t *line = bench_json_new(&report);
+        json_print_line(line);
+        json_decref(line);
+    } else {
+        bench_print_table(&report, stdout);
+    }
+    if (!run->plot.stream) return MF_OK;
+    bench_write_plot(&report, run->plot.stream);
+    return output_file_commit(&run->plot, why);
+}
+
+static mf_status make_plan(struct bench_run *run, mf_error *why)
+{
+    const struct bench_settings *settings = run->settings;
+    struct bench_wishes wishes = { .prompts = settings->prompts.values,
+                                   .prompt_count = settings->prompts.count,
+                                   .counts = settings->counts.values,
+                                   .count_count = settings->counts.count,
+                                   .depths = settings->depths.values,
+                                   .depth_count = settings->depths.count,
+                                   .rounds = settings->rounds.value,
+                                   .warm_up = !settings->no_warm_up,
+                                   .recurrent = is_recurrent(run->opened.model) };
+    mf_status status = bench_plan_make(&run->plan, &wishes, why);
+
+    if (status != MF_OK) return status;
+    status = settings->text
+                 ? read_tokens(&run->tokens, &run->opened, settings->text, why)
+                 : random_tokens(&run->tokens, mf_model_vocab_size(run->opened.model), why);
+    run->plan.tokens = run->tokens.ids;
+    run->plan.token_count = run->tokens.count;
+    return status;
+}
+
+static mf_status bench(struct bench_run *run, mf_error *why)
+{
+    const struct bench_settings *settings = run->settings;
+    struct opened *opened = &run->opened;
+    mf_status status = MF_OK;
+
+    if (settings->plot) status = output_file_open(&run->plot, settings->plot, why);
+    if (status == MF_OK) status = measure_machine(&run->ceilings, settings, NULL, why);
+    if (status == MF_OK) status = opened_open_model(opened, &settings->common, why);
+    if (status == MF_OK) status = make_plan(run, why);
+    if (status == MF_OK) status = open_session(opened, settings, &run->plan, why);
+    if (status == MF_OK) status = run_plan(&run->plan, opened, why);
+    if (status == MF_OK) status = measure_machine(&run->ceilings, settings, opened, why);
+    if (status == MF_OK) status = show_report(run, why);
+    if (status == MF_OK && settings->common.stats) statistics_print(opened);
+    return status;
+}
+
+static mf_status bench_model(const struct bench_settings *settings, mf_error *why)
+{
+    struct bench_run run = { .settings = settings };
+    mf_status status = bench(&run, why);
+
+    token_list_free(&run.tokens);
+    bench_plan_free(&run.plan);
+    opened_close(&run.opened);
+    output_file_abandon(&run.plot);
+    return status;
+}
+
+/* A prompt of one token would be decoded; nothing at all is no test. */
+static const char *find_problem(const struct bench_settings *settings)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < settings->prompts.count; i++) {
+        if (settings->prompts.values[i] == 1) {
+            return "-p 1: a prompt has two tokens at least; one alone is generated (-n)";
+        }
+        any = any || settings->prompts.values[i] > 0;
+    }
+    for (size_t i = 0; i < settings->counts.count; i++) {
+        any = any || settings->counts.values[i] > 0;
+    }
+    return any ? NULL : "-p 0 and -n 0 leave nothing to measure";
 }
 
 static int run(const void *settings_, const struct arguments *arguments)
 {
     struct bench_settings settings = *(const struct bench_settings *)settings_;
-    struct opened opened = { 0 };
     struct machine machine;
     mf_error why = { .text = "" };
-    int code = EXIT_DONE;
+    const char *problem;
 
     (void)arguments;
-    if (!settings.prompt.given) settings.prompt.value = 512;
-    if (!settings.count.given) settings.count.value = 64;
+    default_to(&settings.prompts, 512);
+    default_to(&settings.counts, 64);
+    default_to(&settings.depths, 0);
     if (!settings.rounds.given) settings.rounds.value = 5;
     if (!settings.common.threads.given) {
         machine_probe(&machine);
         settings.common.threads = (struct maybe_count){ true, machine.core_count };
     }
-    if (!settings.common.context.given) {
-        settings.common.context =
-            (struct maybe_count){ true, settings.prompt.value + settings.count.value };
-    }
-    if (opened_open(&opened, &settings.common, &why) != MF_OK ||
-        bench(&opened, &settings, &why) != MF_OK) {
-        code = report(&why);
-    }
-    if (opened.session && settings.common.stats) statistics_print(&opened);
-    opened_close(&opened);
-    return code;
+    problem = find_problem(&settings);
+    if (problem) return usage_error(&command_bench, "%s", problem);
+    return bench_model(&settings, &why) == MF_OK ? EXIT_DONE : report(&why);
 }
 
 const struct command command_bench = {
     .name = "bench",
-    .summary = "measure prefill and decode speed",
+    .summary = "measure prefill and decode speed beside what the machine can do",
     .groups = groups,
     .group_count = COUNT_OF(groups),
-    .notes = "Shows the median over the rounds and the slowest and fastest round.",
+    .notes =
+        "Shows the median over the rounds, the slowest and the fastest round, and what share of\n"
+        "the machine's ceiling that is: for generated tokens, of the memory bandwidth; for a\n"
+        "prompt, of the peak of its matrix unit (or of its f32 units); with streamed experts, of\n"
+        "the disk. The ceilings are measured in the same run. docs/benchmarks.md explains it.",
     .examples = "  moeflux bench -p 512 -n 64 -t 2\n"
-                "  moeflux bench -m Qwen/Qwen3-30B-A3B --memory 8G --json\n",
+                "  moeflux bench -m model.gguf -p 512,4096 -n 64 -d 0,8192 --plot speed.svg\n"
+                "  moeflux bench -m Qwen/Qwen3-30B-A3B --memory 8G --text story.txt --json\n",
     .settings_bytes = sizeof(struct bench_settings),
     .run = run,
 };

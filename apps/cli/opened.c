@@ -21,22 +21,32 @@ static mf_status open_parts(struct opened *out, const struct common_settings *se
         .log = pass_note,
     };
     mf_model_options model = { .memory_bytes = settings->memory_bytes.value };
-    mf_session_options session = { .context_length = (uint32_t)settings->context.value };
     mf_status status = model_path_resolve(out->path, settings->model, why);
 
     if (status == MF_OK) status = mf_engine_open(&out->engine, &engine, why);
     if (status == MF_OK) status = mf_model_open(&out->model, out->engine, out->path, &model, why);
-    if (status == MF_OK) status = mf_session_open(&out->session, out->model, &session, why);
     return status;
 }
 
-mf_status opened_open(struct opened *out, const struct common_settings *settings, mf_error *why)
+mf_status opened_open_model(struct opened *out, const struct common_settings *settings,
+                            mf_error *why)
 {
     mf_status status;
 
     *out = (struct opened){ .path = malloc(PATH_CAPACITY) };
     if (!out->path) return fail_memory(why, PATH_CAPACITY);
     status = open_parts(out, settings, why);
+    if (status != MF_OK) opened_close(out);
+    return status;
+}
+
+mf_status opened_open(struct opened *out, const struct common_settings *settings, mf_error *why)
+{
+    mf_session_options session = { .context_length = (uint32_t)settings->context.value };
+    mf_status status = opened_open_model(out, settings, why);
+
+    if (status != MF_OK) return status;
+    status = mf_session_open(&out->session, out->model, &session, why);
     if (status != MF_OK) opened_close(out);
     return status;
 }

@@ -14,6 +14,10 @@ struct opened {
 
 /* As the common settings say.  After a failure nothing stays open. */
 mf_status opened_open(struct opened *out, const struct common_settings *settings, mf_error *why);
+
+/* Engine and model alone; the session is the caller's to open, and closed with them. */
+mf_status opened_open_model(struct opened *out, const struct common_settings *settings,
+                            mf_error *why);
 void opened_close(struct opened *opened);
 
 /* The ids of a text, every added token recognised. */

@@ -246,6 +246,29 @@ static bool store_count(const struct parser *parser, void *field, const struct o
     return true;
 }
 
+/* "512,4096": the numbers of the list, each as a count. */
+static bool store_counts(const struct parser *parser, void *field, const struct option *option,
+                         const char *value)
+{
+    struct count_list list = { 0 };
+    char text[96];
+
+    for (const char *at = value; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        struct maybe_count count;
+        char number[32];
+        if (list.count == COUNT_OF(list.values)) {
+            fail(parser->why, MF_ERR_ARGUMENT, "%s: more than %zu numbers",
+                 option_text(option, text, sizeof text), COUNT_OF(list.values));
+            return false;
+        }
+        snprintf(number, sizeof number, "%.*s", (int)min_size(strcspn(at, ","), 31), at);
+        if (!store_count(parser, &count, option, number)) return false;
+        list.values[list.count++] = count.value;
+    }
+    memcpy(field, &list, sizeof list);
+    return true;
+}
+
 static bool store_real(const struct parser *parser, void *field, const struct option *option,
                        const char *value)
 {
@@ -283,6 +306,8 @@ static bool store(const struct parser *parser, void *field, const struct option 
     case OPTION_COUNT:
     case OPTION_SIZE:
         return store_count(parser, field, option, value);
+    case OPTION_COUNTS:
+        return store_counts(parser, field, option, value);
     case OPTION_REAL:
         return store_real(parser, field, option, value);
     }

@@ -26,6 +26,7 @@ enum option_kind {
     OPTION_TEXT,   /* const char * */
     OPTION_CHOICE, /* const char *, one of `choices` */
     OPTION_COUNT,  /* struct maybe_count: a whole number in low … high */
+    OPTION_COUNTS, /* struct count_list: such numbers with commas between them */
     OPTION_SIZE,   /* struct maybe_count: bytes, with K M G T as binary units */
     OPTION_REAL    /* struct maybe_real: a finite number in low … high */
 };
@@ -34,6 +35,12 @@ enum option_kind {
 struct maybe_count {
     bool given;
     uint64_t value;
+};
+
+/* Empty: not given. */
+struct count_list {
+    size_t count;
+    uint64_t values[16];
 };
 
 struct maybe_real {

@@ -82,24 +82,18 @@ static mf_status feed_chunks(struct session *session, const int32_t *tokens, siz
     return MF_OK;
 }
 
-mf_status session_feed(struct session *session, const int32_t *tokens, size_t count,
-                       mf_logits_function each, void *user, mf_error *why)
+/* All but the commit: the tokens are pending, or after a failure nothing is. */
+static mf_status feed_pending(struct session *session, const int32_t *tokens, size_t count,
+                              mf_logits_function each, void *user, mf_error *why)
 {
-    if (count == 0) return MF_OK;
     mf_status status = check_tokens(session, tokens, count, why);
     if (status == MF_OK) status = sequence_reserve(&session->sequence, (uint32_t)count, why);
-    if (status != MF_OK) {
-        sequence_abandon(&session->sequence); /* pages taken before the pool ran out */
-        return status;
-    }
     double begin = clock_seconds();
-    status = feed_chunks(session, tokens, count, each, user, why);
+    if (status == MF_OK) status = feed_chunks(session, tokens, count, each, user, why);
     if (status != MF_OK) {
-        sequence_abandon(&session->sequence);
+        sequence_abandon(&session->sequence); /* also pages taken before the pool ran out */
         return status;
     }
-    sequence_commit(&session->sequence);
-    session->has_logits = true;
     double seconds = clock_seconds() - begin;
     if (count == 1) {
         session->times.decode_tokens++;
@@ -108,6 +102,28 @@ mf_status session_feed(struct session *session, const int32_t *tokens, size_t co
         session->times.prompt_tokens += count;
         session->times.prompt_seconds += seconds;
     }
+    return MF_OK;
+}
+
+mf_status session_feed(struct session *session, const int32_t *tokens, size_t count,
+                       mf_logits_function each, void *user, mf_error *why)
+{
+    if (count == 0) return MF_OK;
+    mf_status status = feed_pending(session, tokens, count, each, user, why);
+    if (status != MF_OK) return status;
+    sequence_commit(&session->sequence);
+    session->has_logits = true;
+    return MF_OK;
+}
+
+mf_status session_rehearse(struct session *session, const int32_t *tokens, size_t count,
+                           mf_error *why)
+{
+    if (count == 0) return MF_OK;
+    mf_status status = feed_pending(session, tokens, count, NULL, NULL, why);
+    if (status != MF_OK) return status;
+    sequence_abandon(&session->sequence);
+    session->has_logits = false; /* they are of another sequence */
     return MF_OK;
 }
 

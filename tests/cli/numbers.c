@@ -1,4 +1,4 @@
-/* generate, logits, perplexity and bench: the shape of their output, and what they refuse. */
+/* generate, logits and perplexity: the shape of their output, and what they refuse. */
 #include "program.h"
 
 #include <jansson.h>
@@ -160,30 +160,6 @@ static void perplexity_counts_predicted_tokens(void **state)
     run_free(&run);
 }
 
-static void bench_measures(void **state)
-{
-    struct run run = PROGRAM(NULL, "bench", "-p", "32", "-n", "4", "-r", "2", "--json");
-    struct run table = PROGRAM(NULL, "bench", "-p", "32", "-n", "4", "-r", "1");
-    json_t *out = json_loads(run.out, 0, NULL);
-    const char *kinds[] = { "prefill_tokens_per_second", "decode_tokens_per_second" };
-
-    (void)state;
-    assert_int_equal(run.code, 0);
-    for (size_t i = 0; i < 2; i++) {
-        const json_t *speed = json_object_get(out, kinds[i]);
-        double low = json_real_value(json_object_get(speed, "min"));
-        double median = json_real_value(json_object_get(speed, "median"));
-        double high = json_real_value(json_object_get(speed, "max"));
-        assert_true(0 < low && low <= median && median <= high);
-    }
-    assert_true(json_integer_value(json_object_get(out, "expert_hits")) > 0);
-    assert_contains(table.out, "prefill");
-    assert_contains(table.out, "tokens/s");
-    json_decref(out);
-    run_free(&run);
-    run_free(&table);
-}
-
 static void a_grammar_is_kept_and_closed(void **state)
 {
     struct run run = shell_run(
@@ -254,7 +230,6 @@ int main(void)
         cmocka_unit_test(logits_are_a_line_of_json_per_position),
         cmocka_unit_test(raw_logits_are_written_whole_or_not_at_all),
         cmocka_unit_test(perplexity_counts_predicted_tokens),
-        cmocka_unit_test(bench_measures),
         cmocka_unit_test(a_grammar_is_kept_and_closed),
         cmocka_unit_test(inspect_knows_the_model),
         cmocka_unit_test(statistics_go_to_stderr),

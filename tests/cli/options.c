@@ -10,6 +10,7 @@ struct settings {
     const char *text;
     const char *choice;
     struct maybe_count count, size;
+    struct count_list list;
     struct inner {
         struct maybe_real real;
     } inner;
@@ -24,6 +25,8 @@ static const struct option outer_options[] = {
     { 'n', "count", OPTION_COUNT, offsetof(struct settings, count), "N", .help = "a count",
       .low = 1, .high = 9 },
     { 0, "memory", OPTION_SIZE, offsetof(struct settings, size), "SIZE", .help = "a size" },
+    { 'd', "depths", OPTION_COUNTS, offsetof(struct settings, list), "N,N", .help = "some counts",
+      .low = 0, .high = 99 },
 };
 static const struct option inner_options[] = {
     { 0, "temp", OPTION_REAL, offsetof(struct inner, real), "X", .help = "a number", .low = 0,
@@ -63,6 +66,26 @@ static void expect_refusal(const char *sentence, const char *const *words)
 }
 #define REFUSED(sentence, ...)                                                                     \
     expect_refusal((sentence), (const char *const[]){ __VA_ARGS__, NULL })
+
+static void lists_are_read(void **state)
+{
+    struct outcome o;
+
+    (void)state;
+    PARSE(&o, "-d", "7");
+    assert_int_equal(o.settings.list.count, 1);
+    assert_int_equal(o.settings.list.values[0], 7);
+    PARSE(&o, "--depths=3,0,99");
+    assert_int_equal(o.result, PARSE_DONE);
+    assert_int_equal(o.settings.list.count, 3);
+    assert_int_equal(o.settings.list.values[0], 3);
+    assert_int_equal(o.settings.list.values[1], 0);
+    assert_int_equal(o.settings.list.values[2], 99);
+    REFUSED("-d (--depths): \"\" is not a whole number of 0 or more", "-d", "1,");
+    REFUSED("-d (--depths): \"x\" is not a whole number of 0 or more", "-d", "1,x,3");
+    REFUSED("-d (--depths): 100 is outside 0 … 99", "-d", "1,100");
+    REFUSED("-d (--depths): more than 16 numbers", "-d", "1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7,8");
+}
 
 static void every_spelling_is_read(void **state)
 {
@@ -200,6 +223,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_spelling_is_read),
+        cmocka_unit_test(lists_are_read),
         cmocka_unit_test(two_dashes_end_the_options),
         cmocka_unit_test(help_and_version_end_the_parsing),
         cmocka_unit_test(wrong_options_are_refused_in_a_sentence),

@@ -314,6 +314,38 @@ static void hybrids_can_only_be_cleared(void **state)
     tiny_engine_close(&t);
 }
 
+/* A rehearsal may run over page edges and many chunks: nothing of it is seen afterwards. */
+static void a_rehearsal_leaves_no_trace(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < COUNT_OF(shapes); s++) {
+        struct tiny_engine t;
+        int32_t tokens[TOKENS];
+        mf_error why = { 0 };
+        tiny_engine_open(&t, shapes[s], NULL);
+        tiny_tokens(tokens, &t, TOKENS);
+        float *expected = all_logits(&t, tokens, TOKENS, 0);
+        mf_session *session = tiny_session(&t, 16);
+        for (uint32_t at = 0; at < 60; at += 20) {
+            tiny_must(session_rehearse(&session->session, tokens + at + 30, 80, &why), &why);
+            assert_int_equal(mf_session_position(session), at);
+            assert_null(mf_session_logits(session));
+            must_feed(session, tokens + at, 20);
+            assert_memory_equal(mf_session_logits(session),
+                                expected + (at + 19) * shapes[s]->vocab_size,
+                                shapes[s]->vocab_size * sizeof(float));
+        }
+        int32_t wrong = (int32_t)shapes[s]->vocab_size;
+        assert_int_equal(session_rehearse(&session->session, &wrong, 1, &why), MF_ERR_ARGUMENT);
+        assert_int_equal(session_rehearse(&session->session, tokens, 0, &why), MF_OK);
+        assert_int_equal(mf_session_position(session), 60);
+        assert_non_null(mf_session_logits(session)); /* neither of the two touched anything */
+        free(expected);
+        mf_session_close(session);
+        tiny_engine_close(&t);
+    }
+}
+
 /* Two sessions of one model, two models of two engines, all fed in turns: each is alone. */
 static void sessions_do_not_see_each_other(void **state)
 {
@@ -520,6 +552,7 @@ int main(void)
         cmocka_unit_test(a_cleared_session_is_a_new_one),
         cmocka_unit_test(attention_alone_can_be_cut_back),
         cmocka_unit_test(hybrids_can_only_be_cleared),
+        cmocka_unit_test(a_rehearsal_leaves_no_trace),
         cmocka_unit_test(sessions_do_not_see_each_other),
         cmocka_unit_test(wrong_tokens_are_refused_and_change_nothing),
         cmocka_unit_test(wrong_options_are_refused),

@@ -1,0 +1,35 @@
+/* ceiling_loops.h: the tightest loops an instruction set allows, to see what a core can do.
+ *
+ * ceiling_loops.c is compiled once for each kernel set; CEILING_SET names the copy.
+ * The functions do their work for nothing: results are returned only so that the
+ * compiler cannot leave it out. */
+#ifndef BENCH_CEILING_LOOPS_H
+#define BENCH_CEILING_LOOPS_H
+
+#include "base/common.h"
+
+struct ceiling_loops {
+    const char *name;
+    /* Reads `bytes` (a multiple of 4 KiB) once, in order. */
+    uint64_t (*read)(const void *memory, size_t bytes);
+    /* Independent multiply-adds on f32 registers; returns something of no interest. */
+    float (*multiply_add)(size_t rounds);
+    size_t flops_per_round;
+};
+
+extern const struct ceiling_loops ceiling_loops_generic;
+extern const struct ceiling_loops ceiling_loops_avx2;
+extern const struct ceiling_loops ceiling_loops_avx512;
+extern const struct ceiling_loops ceiling_loops_neon;
+
+/* Products of tiles that stay in the tile registers.  The machine must have them, and
+ * the process the permission (base/machine asks for it). */
+void ceiling_amx_bf16(size_t rounds);
+void ceiling_amx_int8(size_t rounds);
+/* Operations (a multiply and an add are two) of one round. */
+enum {
+    AMX_BF16_OPS_PER_ROUND = 4 * 2 * 16 * 16 * 32,
+    AMX_INT8_OPS_PER_ROUND = 4 * 2 * 16 * 16 * 64
+};
+
+#endif

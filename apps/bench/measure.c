@@ -1,0 +1,212 @@
+#include "bench/measure.h"
+
+#include "api/handles.h"
+#include "base/clock.h"
+#include "base/status.h"
+
+#include <stdlib.h>
+
+/* -------------------------------------------------------------------- plan */
+
+static int compare_tests(const void *a, const void *b)
+{
+    const struct bench_test *x = a, *y = b;
+    if (x->depth != y->depth) return x->depth < y->depth ? -1 : 1;
+    if (x->kind != y->kind) return x->kind < y->kind ? -1 : 1;
+    return (x->tokens > y->tokens) - (x->tokens < y->tokens);
+}
+
+static mf_status add_tests(struct bench_plan *plan, enum bench_kind kind, const uint64_t *tokens,
+                           size_t count, uint32_t depth, mf_error *why)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (tokens[i] == 0) continue;
+        struct bench_test *test = &plan->tests[plan->test_count];
+        *test = (struct bench_test){ .kind = kind, .tokens = (uint32_t)tokens[i], .depth = depth };
+        test->rates = calloc(plan->rounds, sizeof *test->rates);
+        if (!test->rates) return fail_memory(why, plan->rounds * sizeof *test->rates);
+        plan->test_count++;
+    }
+    return MF_OK;
+}
+
+/* Positions that the tests of one depth reach, warm-up included. */
+static uint64_t room_at(const struct bench_wishes *wishes, uint64_t depth)
+{
+    uint64_t longest = 0, drift = 0;
+    for (size_t i = 0; i < wishes->prompt_count; i++)
+        longest = max_size(longest, wishes->prompts[i]);
+    for (size_t i = 0; i < wishes->count_count; i++) {
+        longest = max_size(longest, wishes->counts[i]);
+        drift += wishes->counts[i] * (wishes->rounds + 1);
+    }
+    return depth + longest + (wishes->recurrent && depth > 0 ? drift : 0);
+}
+
+mf_status bench_plan_make(struct bench_plan *out, const struct bench_wishes *wishes, mf_error *why)
+{
+    *out = (struct bench_plan){ .rounds = wishes->rounds, .warm_up = wishes->warm_up };
+    size_t most = (wishes->prompt_count + wishes->count_count) * wishes->depth_count;
+    out->tests = calloc(most + 1, sizeof *out->tests);
+    if (!out->tests) return fail_memory(why, most * sizeof *out->tests);
+    mf_status status = MF_OK;
+    for (size_t i = 0; i < wishes->depth_count && status == MF_OK; i++) {
+        uint32_t depth = (uint32_t)wishes->depths[i];
+        status = add_tests(out, BENCH_PREFILL, wishes->prompts, wishes->prompt_count, depth, why);
+        if (status == MF_OK)
+            status = add_tests(out, BENCH_DECODE, wishes->counts, wishes->count_count, depth, why);
+        out->longest = max_size(out->longest, room_at(wishes, depth));
+    }
+    if (status == MF_OK)
+        qsort(out->tests, out->test_count, sizeof *out->tests, compare_tests);
+    else
+        bench_plan_free(out);
+    return status;
+}
+
+void bench_plan_free(struct bench_plan *plan)
+{
+    for (size_t i = 0; i < plan->test_count; i++) free(plan->tests[i].rates);
+    free(plan->tests);
+    *plan = (struct bench_plan){ 0 };
+}
+
+/* ----------------------------------------------------------------- running */
+
+struct runner {
+    struct bench_plan *plan;
+    mf_session *session;
+    size_t next_token; /* of the plan's tokens */
+    size_t done;
+    void (*progress)(void *user, size_t done);
+    void *user;
+};
+
+static int32_t take_token(struct runner *r)
+{
+    return r->plan->tokens[r->next_token++ % r->plan->token_count];
+}
+
+static void take_tokens(struct runner *r, int32_t *out, size_t count)
+{
+    for (size_t i = 0; i < count; i++) out[i] = take_token(r);
+}
+
+static mf_status run_prefill(struct runner *r, uint32_t count, double *seconds, mf_error *why)
+{
+    int32_t *tokens = malloc(count * sizeof *tokens);
+    if (!tokens) return fail_memory(why, count * sizeof *tokens);
+    take_tokens(r, tokens, count);
+    double begin = clock_seconds();
+    mf_status status = session_rehearse(&r->session->session, tokens, count, why);
+    *seconds = clock_seconds() - begin;
+    free(tokens);
+    return status;
+}
+
+static mf_status run_decode(struct runner *r, uint32_t count, double *seconds, mf_error *why)
+{
+    mf_status status = MF_OK;
+    double begin = clock_seconds();
+    for (uint32_t i = 0; i < count && status == MF_OK; i++) {
+        int32_t token = take_token(r);
+        status = mf_session_feed(r->session, &token, 1, why);
+    }
+    *seconds = clock_seconds() - begin;
+    return status;
+}
+
+/* To position `depth`; a state that cannot be cut back begins again. */
+static mf_status go_to_depth(struct runner *r, uint32_t depth, mf_error *why)
+{
+    enum { CHUNK = 1 << 14 };
+    if (mf_session_position(r->session) > depth &&
+        mf_session_truncate(r->session, depth, NULL) != MF_OK)
+        mf_session_clear(r->session);
+    mf_status status = MF_OK;
+    while (status == MF_OK && mf_session_position(r->session) < depth) {
+        size_t missing = depth - mf_session_position(r->session);
+        size_t count = min_size(missing, CHUNK);
+        int32_t *tokens = malloc(count * sizeof *tokens);
+        if (!tokens) return fail_memory(why, count * sizeof *tokens);
+        take_tokens(r, tokens, count);
+        status = mf_session_feed(r->session, tokens, count, why);
+        free(tokens);
+    }
+    return status;
+}
+
+static mf_status run_once(struct runner *r, const struct bench_test *test, double *seconds,
+                          mf_error *why)
+{
+    if (test->kind == BENCH_PREFILL) return run_prefill(r, test->tokens, seconds, why);
+    mf_status status = run_decode(r, test->tokens, seconds, why);
+    /* Back to the depth, or to the very start; a recurrent state stays where it is. */
+    if (status == MF_OK) mf_session_truncate(r->session, test->depth, NULL);
+    return status;
+}
+
+static mf_status run_round(struct runner *r, struct bench_test *test, mf_error *why)
+{
+    mf_stats before, after;
+    double seconds;
+    mf_session_stats(r->session, &before);
+    mf_status status = run_once(r, test, &seconds, why);
+    if (status != MF_OK) return status;
+    mf_session_stats(r->session, &after);
+    test->rates[test->rounds_done++] = seconds > 0 ? test->tokens / seconds : 0;
+    test->seconds += seconds;
+    test->expert_hits += after.expert_hits - before.expert_hits;
+    test->expert_misses += after.expert_misses - before.expert_misses;
+    test->bytes_read += after.expert_bytes_read - before.expert_bytes_read;
+    if (r->progress) r->progress(r->user, ++r->done);
+    return MF_OK;
+}
+
+/* Tests [first, end) have the same depth. */
+static mf_status run_depth(struct runner *r, size_t first, size_t end, mf_error *why)
+{
+    struct bench_plan *plan = r->plan;
+    double ignored;
+    mf_status status = go_to_depth(r, plan->tests[first].depth, why);
+    for (size_t i = first; i < end && plan->warm_up && status == MF_OK; i++)
+        status = run_once(r, &plan->tests[i], &ignored, why);
+    for (size_t round = 0; round < plan->rounds && status == MF_OK; round++)
+        for (size_t i = first; i < end && status == MF_OK; i++)
+            status = run_round(r, &plan->tests[i], why);
+    return status;
+}
+
+mf_status bench_plan_run(struct bench_plan *plan, mf_session *session,
+                         void (*progress)(void *user, size_t done), void *user, mf_error *why)
+{
+    struct runner r = { .plan = plan, .session = session, .progress = progress, .user = user };
+    mf_status status = MF_OK;
+    mf_session_clear(session);
+    for (size_t first = 0, end; first < plan->test_count && status == MF_OK; first = end) {
+        for (end = first + 1; end < plan->test_count; end++)
+            if (plan->tests[end].depth != plan->tests[first].depth) break;
+        status = run_depth(&r, first, end, why);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------ spread */
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+struct spread spread_of(const double *values, size_t count)
+{
+    double sorted[1000];
+    count = min_size(count, COUNT_OF(sorted));
+    memcpy(sorted, values, count * sizeof *sorted);
+    qsort(sorted, count, sizeof *sorted, compare_doubles);
+    size_t last = count - 1;
+    return (struct spread){ .median = (sorted[last / 2] + sorted[last - last / 2]) / 2,
+                            .low = sorted[0],
+                            .high = sorted[last] };
+}
