@@ -69,6 +69,10 @@ static struct result measure(mf_engine *engine, mf_read_ahead mode, size_t token
         must(mf_session_feed(session, &ids[i % count], 1, &why), &why);
     }
     mf_session_stats(session, &stats);
+    struct read_activity disk;
+    expert_store_disk(model->experts, &disk);
+    struct expert_store_sizes sizes = expert_store_sizes(model->experts);
+    if (report) fprintf(stderr, "depth %u, level %u; ", disk.depth, sizes.ahead_level);
     if (report)
         fprintf(stderr,
                 "%s: %.1f%% hits, ahead %llu reads, %llu in time, %llu late, %llu wasted; "

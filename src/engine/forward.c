@@ -153,14 +153,20 @@ static struct expert_work work_for(const struct forward *f, const struct expert_
 static mf_status predict_experts(const struct step *step, uint32_t layer, mf_error *why)
 {
     struct forward *f = step->forward;
-    if (step->row_count > PREDICTED_ROWS || layer >= f->config->layer_count) return MF_OK;
-    if (f->config->ffns[layer] != FFN_EXPERTS) return MF_OK;
-    if (!expert_store_wants_predictions(f->experts)) return MF_OK;
+    if (layer >= f->config->layer_count || f->config->ffns[layer] != FFN_EXPERTS) return MF_OK;
+    if (step->row_count > PREDICTED_ROWS) {
+        expert_store_expect_rows(f->experts, layer, (uint32_t)step->row_count);
+        return MF_OK;
+    }
+    uint32_t ranks = expert_store_wants_predictions(f->experts);
+    if (ranks == 0) return MF_OK;
+    struct routes routes = f->predicted;
+    if (ranks < routes.per_row) routes.per_row = ranks;
     mf_status status =
-        run_routed(step, &f->recipes.predict, f->weights->layers[layer].slots, &f->predicted, why);
+        run_routed(step, &f->recipes.predict, f->weights->layers[layer].slots, &routes, why);
     if (status == MF_OK)
-        expert_store_expect(f->experts, layer, f->predicted.experts, f->predicted.weights,
-                            step->row_count * f->predicted.per_row);
+        expert_store_expect(f->experts, layer, routes.experts, routes.weights,
+                            step->row_count * routes.per_row);
     return status;
 }
 

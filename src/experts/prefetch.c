@@ -1,69 +1,116 @@
 #include "experts/prefetch.h"
 
 enum {
-    TRIAL_TOKENS = 4,  /* of one phase */
-    TRIAL_PHASES = 4,  /* home, other, home, other */
-    STEADY_MIN = 16,   /* tokens */
-    STEADY_MAX = 1024, /* a trial then costs nothing that could be measured */
+    BLOCK_TOKENS = 2,   /* at one level, within a trial */
+    STEADY_MIN = 16,    /* tokens */
+    STEADY_MAX = 1024,  /* a trial then costs nothing that could be measured */
+    RANKS_TO_LEARN = 4, /* beyond those that are trusted */
 };
 
 /* To go up, a level must be cheaper by this; to go down it may be dearer by this. */
-static const double gain_up = 0.95, gain_down = 1.02;
+static const double gain_up = 0.96, gain_down = 1.015;
 
-static const float trust[PREFETCH_LEVELS] = { 2.0f, 0.5f, 0.25f, 0.125f };
-static const float trust_at_first = 0.6f, trust_min = 0.01f;
+static const float trust[PREFETCH_LEVELS] = { 2.0f, 0.5f, 0.25f, 0.1f, 0.025f };
+static const float trust_min = 0.01f;
 static const float learning_rate = 1.0f / 64;
 
-static void begin_trial_phase(struct prefetch *p, uint32_t phase)
-{
-    p->trial_phase = phase;
-    p->level = phase % 2 == 1 ? p->home : p->other;
-    p->visits_left = TRIAL_TOKENS * p->visits_per_token;
-}
+/* Before anything is known: the router's first choices are mostly right, as many again
+ * are now and then. */
+static const float first_choices = 0.75f, next_choices = 0.3f, others = 0.05f;
 
 static void begin_trial(struct prefetch *p)
 {
     bool up = p->home == 0 ? true : p->home == PREFETCH_LEVELS - 1 ? false : p->try_up;
     p->other = up ? p->home + 1 : p->home - 1;
     p->try_up = !up;
-    p->home_seconds = p->other_seconds = 0;
-    begin_trial_phase(p, 1);
+    p->in_trial = true;
+    p->tokens = 0;
+    p->at_home.count = p->at_other.count = 0;
 }
 
-void prefetch_init(struct prefetch *out, uint32_t visits_per_token)
+void prefetch_init(struct prefetch *out, uint32_t visits_per_token, uint32_t per_token)
 {
-    *out = (struct prefetch){ .visits_per_token = visits_per_token ? visits_per_token : 1,
-                              .steady_tokens = STEADY_MIN };
-    for (size_t i = 0; i < PREFETCH_RANKS; i++) out->right[i] = trust_at_first;
+    *out = (struct prefetch){ .visits_per_token = visits_per_token, .steady_tokens = STEADY_MIN };
+    for (uint32_t i = 0; i < PREFETCH_RANKS; i++)
+        out->right[i] = i < per_token ? first_choices : i < 2 * per_token ? next_choices : others;
+    if (visits_per_token < 2) return;
+    out->level = out->home = 1;
     begin_trial(out);
+}
+
+static double median(struct prefetch_costs *costs)
+{
+    double *s = costs->seconds;
+    for (uint32_t i = 1; i < costs->count; i++) {
+        double one = s[i];
+        uint32_t at = i;
+        for (; at > 0 && s[at - 1] > one; at--) s[at] = s[at - 1];
+        s[at] = one;
+    }
+    return (s[(costs->count - 1) / 2] + s[costs->count / 2]) / 2;
+}
+
+static void begin_steady(struct prefetch *p)
+{
+    p->in_trial = false;
+    p->tokens = 0;
+    p->level = p->home;
+    p->steady_seconds = p->steady_waited = 0;
 }
 
 static void end_trial(struct prefetch *p)
 {
     bool up = p->other > p->home;
-    if (p->other_seconds < (up ? gain_up : gain_down) * p->home_seconds) {
-        p->home = p->other;
-        p->try_up = up; /* perhaps further that way */
-        p->steady_tokens = STEADY_MIN;
-    } else if (p->steady_tokens < STEADY_MAX) {
-        p->steady_tokens *= 2;
+    bool cheaper = median(&p->at_other) < (up ? gain_up : gain_down) * median(&p->at_home);
+    if (!cheaper) {
+        if (p->steady_tokens < STEADY_MAX) p->steady_tokens *= 2;
+        begin_steady(p);
+        return;
     }
-    p->level = p->home;
-    p->trial_phase = 0;
-    p->visits_left = p->steady_tokens * p->visits_per_token;
+    p->home = p->level = p->other;
+    p->steady_tokens = STEADY_MIN;
+    p->try_up = up; /* perhaps further that way */
+    if (p->home == 0)
+        begin_steady(p);
+    else
+        begin_trial(p);
 }
 
-void prefetch_visit(struct prefetch *p, double seconds)
+static void trial_token(struct prefetch *p)
 {
-    if (p->trial_phase > 0)
-        *(p->level == p->home ? &p->home_seconds : &p->other_seconds) += seconds;
-    if (--p->visits_left > 0) return;
-    if (p->trial_phase == 0)
-        begin_trial(p);
-    else if (p->trial_phase < TRIAL_PHASES)
-        begin_trial_phase(p, p->trial_phase + 1);
+    struct prefetch_costs *costs = p->level == p->home ? &p->at_home : &p->at_other;
+    if (costs->count < PREFETCH_TRIAL) costs->seconds[costs->count++] = p->seconds;
+    p->tokens++;
+    p->level = p->tokens / BLOCK_TOKENS % 2 == 0 ? p->home : p->other;
+    if (p->tokens == 2 * PREFETCH_TRIAL) end_trial(p);
+}
+
+static void steady_token(struct prefetch *p)
+{
+    p->steady_seconds += p->seconds;
+    if (++p->tokens < p->steady_tokens) return;
+    bool hopeless = p->home == 0 && p->steady_waited < (1 - gain_up) * p->steady_seconds;
+    if (hopeless)
+        begin_steady(p);
     else
-        end_trial(p);
+        begin_trial(p);
+}
+
+void prefetch_visit(struct prefetch *p, double seconds, double waited)
+{
+    p->seconds += seconds;
+    p->steady_waited += waited;
+    if (++p->visits + 1 != p->visits_per_token) return;
+    if (p->in_trial)
+        trial_token(p);
+    else
+        steady_token(p);
+}
+
+void prefetch_token(struct prefetch *p)
+{
+    p->visits = 0;
+    p->seconds = 0;
 }
 
 void prefetch_learn(struct prefetch *p, uint32_t rank, bool needed)
@@ -76,6 +123,14 @@ void prefetch_learn(struct prefetch *p, uint32_t rank, bool needed)
 bool prefetch_trusts(const struct prefetch *p, uint32_t rank, uint32_t level)
 {
     return rank < PREFETCH_RANKS && p->right[rank] >= trust[level];
+}
+
+uint32_t prefetch_ranks(const struct prefetch *p, uint32_t level)
+{
+    uint32_t ranks = PREFETCH_RANKS;
+    if (level == 0) return 0;
+    while (ranks > 0 && !prefetch_trusts(p, ranks - 1, level)) ranks--;
+    return (uint32_t)min_size(ranks + RANKS_TO_LEARN, PREFETCH_RANKS);
 }
 
 float prefetch_distance(const struct prefetch *p, uint32_t rank)

@@ -7,19 +7,22 @@
  *     0   nothing; nothing is predicted either
  *     1   ranks that are right at least every second time
  *     2   every fourth time: more reads for fewer waits, where the disk has room
- *     3   every eighth time
+ *     3   every tenth time
+ *     4   every fortieth time: where a read takes long but many go on at once
  *
- * The level is found by trial.  The cost of a visit is the time that it waited for
- * reads and the time that predicting took; nothing else is looked at, so that disk,
- * cache, model and load need no model here.
+ * The level is found by trial.  What a token cost is the whole time from its first visit
+ * to its last: waiting, predicting, and whatever reads ahead take from the arithmetic.
+ * So disk, cache, model and load need no model here.
  *
- *              home, other, home, other: 4 tokens each
- *            ┌────────────────────────────────────────┐   other: one level up or
- *     ┌────▶ │                 TRIAL                  │   down, in turn
- *     │      └───────────────────┬────────────────────┘
- *     │                          ▼  home = the cheaper one
- *     └─────────────── STEADY at home; each time twice as long,
- *                      as long as home stays the same
+ *              home, other, home, other … two tokens each
+ *            ┌────────────────────────────────────────────┐   other: one level up or
+ *     ┌────▶ │                   TRIAL                    │   down, in turn
+ *     │      └─────────────────────┬──────────────────────┘
+ *     │                            ▼  home = the cheaper one, by the medians
+ *     └─────────────── STEADY at home; not at all if home has changed, else each
+ *                      time twice as long
+ *
+ * At level 0 there is no trial while too little time is spent waiting to win anything.
  *
  * Threads: one owner. */
 #ifndef EXPERTS_PREFETCH_H
@@ -27,30 +30,47 @@
 
 #include "base/common.h"
 
-enum { PREFETCH_RANKS = 64, PREFETCH_LEVELS = 4 };
+enum { PREFETCH_RANKS = 128, PREFETCH_LEVELS = 5, PREFETCH_TRIAL = 8 };
+
+/* What each token of one side of a trial cost. */
+struct prefetch_costs {
+    double seconds[PREFETCH_TRIAL];
+    uint32_t count;
+};
 
 struct prefetch {
     uint32_t visits_per_token;
     uint32_t level, home, other;
-    bool try_up;                        /* the next trial's direction */
-    uint32_t trial_phase;               /* 0: STEADY; else the part of the trial, from 1 */
-    uint32_t visits_left;               /* of this phase */
-    uint32_t steady_tokens;             /* how long the next steady phase lasts */
-    double home_seconds, other_seconds; /* of the trial */
-    float right[PREFETCH_RANKS];        /* share of predictions that came true */
+    bool in_trial;
+    bool try_up;            /* the next trial's direction */
+    uint32_t tokens;        /* of this phase so far */
+    uint32_t steady_tokens; /* how long a steady phase lasts */
+    struct prefetch_costs at_home, at_other;
+    uint32_t visits; /* of the token at hand … */
+    double seconds;  /* … and what they took */
+    double steady_seconds, steady_waited;
+    float right[PREFETCH_RANKS]; /* share of predictions that came true */
 };
 
-/* Begins with a trial of level 1 against level 0. */
-void prefetch_init(struct prefetch *out, uint32_t visits_per_token);
+/* `per_token`: experts of a layer that a token wants.  Begins with a trial of level 1
+ * against level 0; with less than two visits per token nothing can be read ahead. */
+void prefetch_init(struct prefetch *out, uint32_t visits_per_token, uint32_t per_token);
 
-/* A visit is over that cost so much. */
-void prefetch_visit(struct prefetch *prefetch, double seconds);
+/* From the token's last visit to this one it took so long, and so much of it was waiting. */
+void prefetch_visit(struct prefetch *prefetch, double seconds, double waited);
+
+/* A token begins with this visit. */
+void prefetch_token(struct prefetch *prefetch);
 
 /* An expert that was not in memory was predicted at this rank; was it needed? */
 void prefetch_learn(struct prefetch *prefetch, uint32_t rank, bool needed);
 
 /* Is a prediction of this rank worth a read at `level`? */
 bool prefetch_trusts(const struct prefetch *prefetch, uint32_t rank, uint32_t level);
+
+/* How many ranks are worth predicting: those that are trusted, and some from which to
+ * learn.  0 at level 0. */
+uint32_t prefetch_ranks(const struct prefetch *prefetch, uint32_t level);
 
 /* Expected visits until an expert that was predicted at this rank is used. */
 float prefetch_distance(const struct prefetch *prefetch, uint32_t rank);

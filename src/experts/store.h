@@ -62,19 +62,20 @@ struct expert_visit {
     uint64_t number;
 };
 
-/* Every expert that a visit asks for is one of the first four. */
+/* Every expert that a visit asks for is one of hits, ahead_late and misses. */
 struct expert_counters {
-    uint64_t hits;       /* was in memory when it was asked for */
-    uint64_t ahead_hits; /* of these: because it had been read ahead, at its first use */
+    uint64_t hits;       /* was in memory when it was asked for … */
+    uint64_t ahead_hits; /* … of these: because it had been read ahead, at its first use */
     uint64_t ahead_late; /* was being read ahead */
-    uint64_t misses;     /* had to be read */
+    uint64_t misses;     /* had to be read on demand */
     uint64_t ahead_reads;
     uint64_t ahead_wasted; /* read ahead and given up without having been used */
     uint64_t predictions;  /* of experts that were not in memory … */
     uint64_t predictions_right;
     uint64_t evictions;
     uint64_t bytes_read;
-    uint64_t waits; /* times that a visit had nothing to compute with */
+    uint64_t bytes_ahead, bytes_wasted; /* of these: read ahead; read ahead in vain */
+    uint64_t waits;                     /* times that a visit had nothing to compute with */
     double wait_seconds;
     double predict_seconds;
 };
@@ -86,6 +87,7 @@ struct expert_store_sizes {
     uint64_t slot_bytes;   /* of all slots */
     uint64_t slots, total; /* slots in memory; experts in the model */
     uint64_t present;      /* experts in memory now */
+    uint32_t ahead_level;  /* how much is read ahead now (prefetch.h); 0: nothing */
 };
 
 /* Directory, layers and config are borrowed and must outlive the store. */
@@ -134,16 +136,23 @@ void expert_lease_end(struct expert_lease *lease);
 
 /* Reading ahead.  While a layer's experts arrive and compute, whoever knows what a
  * later layer is likely to want says so; whether it is read is the store's decision
- * (prefetch.h).  Asking first saves the work of predicting: the time between the two
- * calls counts as the price of the prediction.  Predictions change no result.
+ * (prefetch.h).  Asking first saves the work of predicting: the answer is how many
+ * experts per row are worth naming, and the time between the two calls counts as the
+ * price of the prediction.  Predictions change no result.
  * `weights` say how sure each of the `count` ids is; an id may stand there twice. */
-bool expert_store_wants_predictions(struct expert_store *store);
+uint32_t expert_store_wants_predictions(struct expert_store *store);
 void expert_store_expect(struct expert_store *store, uint32_t layer, const uint32_t *experts,
                          const float *weights, size_t count);
+
+/* The same for a step of so many rows that each expert is likely to be wanted. */
+void expert_store_expect_rows(struct expert_store *store, uint32_t layer, uint32_t rows);
 
 struct expert_counters expert_store_counters(const struct expert_store *store);
 void expert_store_reset_counters(struct expert_store *store);
 struct expert_store_sizes expert_store_sizes(const struct expert_store *store);
+
+/* What the disk did since the counters were reset. */
+void expert_store_disk(const struct expert_store *store, struct read_activity *out);
 
 /* How often each expert of a layer was asked for: [experts], borrowed. */
 const uint64_t *expert_store_uses(const struct expert_store *store, uint32_t layer);

@@ -1,10 +1,18 @@
-/* async_engine.h: what the read engines share; for src/files/async_read*.c only. */
+/* async_engine.h: what the reader and its crews share; for src/files/async_read*.c only. */
 #ifndef FILES_ASYNC_ENGINE_H
 #define FILES_ASYNC_ENGINE_H
 
 #include "files/async_read.h"
+#include "files/read_choice.h"
+#include "files/read_pace.h"
 
+#include <pthread.h>
 #include <sys/uio.h>
+
+enum {
+    DEPTH_MAX = 256,
+    DEPTH_AT_FIRST = 8,
+};
 
 #ifndef RWF_DONTCACHE
 #define RWF_DONTCACHE 0x00000080 /* Linux 6.14 */
@@ -26,32 +34,57 @@ struct read_source {
 /* First in, first out. */
 struct read_queue {
     struct async_read *head, *tail;
+    uint32_t count;
 };
 
 void read_queue_put(struct read_queue *queue, struct async_read *read);
 struct async_read *read_queue_take(struct read_queue *queue); /* NULL: empty */
 
-struct async_read *read_queue_take_all(struct read_queue *queue);
-
-/* Reads ahead with this tag go to the end of the queue of demand reads. */
-void read_queue_promote(struct read_queue *ahead, struct read_queue *demand, uint32_t tag);
-
-/* What has not started is finished, with ECANCELED. */
-void read_queue_cancel(struct read_queue *queue, struct read_queue *finished);
-
-/* What an engine has to start from, and what is under way. */
-struct read_queues {
-    struct read_queue demand, ahead, finished;
-    uint32_t under_way, ahead_under_way;
+/* Who carries reads out: takes them from the reader's queues whenever it may. */
+struct read_crew {
+    const struct read_crew_functions {
+        const char *name;
+        /* There is something to do for up to `room` more reads under way, or the reader
+         * is stopping.  With the reader's lock held. */
+        void (*wake)(struct read_crew *crew, uint32_t room);
+        /* The reader is stopping, and nothing is under way. */
+        void (*free)(struct read_crew *crew);
+    } * functions;
+    struct async_reader *reader;
 };
 
-void read_queues_put(struct read_queues *queues, struct async_read *list);
+struct async_reader {
+    const mf_allocator *allocator;
+    struct read_source *sources; /* [source_count], one for each file */
+    size_t source_count;
+    size_t outstanding; /* submitted and not yet given back; the owner's */
+    struct read_crew *crews[CHOICE_WAYS];
+    uint32_t crew_count;
 
-/* The read to start next, which then counts as under way; NULL: none may start. */
-struct async_read *read_queues_start(struct read_queues *queues, uint32_t depth);
+    /* Guards what follows.  Nobody holds it while he reads. */
+    pthread_mutex_t lock;
+    pthread_cond_t done; /* something is finished */
+    struct read_queue demand, ahead, finished;
+    uint32_t under_way, ahead_under_way;
+    struct read_pace pace;
+    struct read_choice choice; /* of the crew */
+    bool stop;
+    uint64_t reads, retries, bytes; /* so far */
+    double busy_seconds, busy_since;
+};
 
-/* A read is no longer under way. */
-void read_queues_stop(struct read_queues *queues, const struct async_read *read);
+/* With the lock: the read to start next, which then counts as under way; NULL: none may
+ * start now, or it is the other crew's turn. */
+struct async_read *async_reader_take(struct async_reader *reader, const struct read_crew *crew);
+
+/* With the lock: wakes those of the crew that may begin a read. */
+void async_reader_wake(struct async_reader *reader);
+
+/* With the lock: a read that was under way is finished, well or not. */
+void async_reader_finish(struct async_reader *reader, struct async_read *read);
+
+/* Does a crew have nothing to come back for?  With the lock. */
+bool async_reader_dismisses(const struct async_reader *reader, const struct read_crew *crew);
 
 /* Does the next try of this read go past the page cache? */
 static inline bool read_is_direct(const struct async_read *read, const struct read_source *source)
@@ -72,17 +105,10 @@ bool read_advance(struct async_read *read, const struct read_source *source, int
 /* Once finished: pages that only this read brought leave the page cache. */
 void read_leave_no_trace(const struct async_read *read, const struct read_source *source);
 
-mf_status async_reader_threads_new(struct async_reader **out,
-                                   const struct async_reader_options *options, mf_error *why);
+/* Reads through whatever functions the files have. */
+mf_status read_crew_threads_new(struct read_crew **out, struct async_reader *reader, mf_error *why);
 #ifdef MOEFLUX_HAVE_URING
-mf_status async_reader_uring_new(struct async_reader **out,
-                                 const struct async_reader_options *options, mf_error *why);
+mf_status read_crew_uring_new(struct read_crew **out, struct async_reader *reader, mf_error *why);
 #endif
-
-/* `bytes` of zeroed memory that begin with a reader whose sources are open. */
-mf_status async_reader_begin(struct async_reader **out, size_t bytes,
-                             const struct async_reader_functions *functions,
-                             const struct async_reader_options *options, mf_error *why);
-void async_reader_end(struct async_reader *reader, size_t bytes);
 
 #endif

@@ -20,6 +20,7 @@ void read_queue_put(struct read_queue *queue, struct async_read *read)
     else
         queue->head = read;
     queue->tail = read;
+    queue->count++;
 }
 
 struct async_read *read_queue_take(struct read_queue *queue)
@@ -28,61 +29,88 @@ struct async_read *read_queue_take(struct read_queue *queue)
     if (!read) return NULL;
     queue->head = read->next;
     if (!queue->head) queue->tail = NULL;
+    queue->count--;
     read->next = NULL;
     return read;
 }
 
-struct async_read *read_queue_take_all(struct read_queue *queue)
+static struct async_read *take_all(struct read_queue *queue)
 {
     struct async_read *list = queue->head;
     *queue = (struct read_queue){ 0 };
     return list;
 }
 
-void read_queue_promote(struct read_queue *ahead, struct read_queue *demand, uint32_t tag)
+/* ------------------------------------------------------------ for the crews */
+
+/* Seconds in which something was under way. */
+static double busy_seconds(const struct async_reader *r, double now)
 {
-    struct async_read *read = read_queue_take_all(ahead), *next;
-    for (; read; read = next) {
-        bool moves = read->tag == tag;
-        next = read->next;
-        if (moves) read->ahead = false;
-        read_queue_put(moves ? demand : ahead, read);
-    }
+    return r->busy_seconds + (r->under_way > 0 ? now - r->busy_since : 0);
 }
 
-void read_queue_cancel(struct read_queue *queue, struct read_queue *finished)
+struct async_read *async_reader_take(struct async_reader *r, const struct read_crew *crew)
 {
-    for (struct async_read *read; (read = read_queue_take(queue));) {
-        read->error = ECANCELED;
-        read_queue_put(finished, read);
-    }
-}
-
-void read_queues_put(struct read_queues *queues, struct async_read *list)
-{
-    for (struct async_read *read = list, *next; read; read = next) {
-        next = read->next;
-        read_queue_put(read->ahead ? &queues->ahead : &queues->demand, read);
-    }
-}
-
-struct async_read *read_queues_start(struct read_queues *queues, uint32_t depth)
-{
-    if (queues->under_way >= depth) return NULL;
-    struct async_read *read = read_queue_take(&queues->demand);
-    bool room_ahead = queues->ahead_under_way < depth - depth / 4;
-    if (!read && room_ahead) read = read_queue_take(&queues->ahead);
+    uint32_t depth = read_pace_depth(&r->pace);
+    if (r->under_way >= depth || crew != r->crews[r->choice.active]) return NULL;
+    struct async_read *read = read_queue_take(&r->demand);
+    bool room_ahead = r->ahead_under_way < depth - depth / 4;
+    if (!read && room_ahead) read = read_queue_take(&r->ahead);
     if (!read) return NULL;
     read->started_at = clock_seconds();
-    read->beside = queues->under_way++;
-    queues->ahead_under_way += read->ahead;
+    if (r->under_way == 0) r->busy_since = read->started_at;
+    read->beside = r->under_way++;
+    r->ahead_under_way += read->ahead;
     return read;
 }
 
-void read_queues_stop(struct read_queues *queues, const struct async_read *read)
+void async_reader_wake(struct async_reader *r)
 {
-    queues->under_way--;
-    queues->ahead_under_way -= read->ahead;
+    uint32_t depth = read_pace_depth(&r->pace);
+    uint32_t room = depth > r->under_way ? depth - r->under_way : 0;
+    uint32_t waiting = r->demand.count + r->ahead.count;
+    struct read_crew *crew = r->crews[r->choice.active];
+    if (room > 0 && waiting > 0) crew->functions->wake(crew, room < waiting ? room : waiting);
+}
+
+static void wake_all(struct async_reader *r)
+{
+    for (uint32_t i = 0; i < r->crew_count; i++)
+        r->crews[i]->functions->wake(r->crews[i], DEPTH_MAX);
+}
+
+/* Measures by it who shall read, and then how much at a time. */
+static void learn_from(struct async_reader *r, const struct async_read *read, double now)
+{
+    uint32_t depth = read_pace_depth(&r->pace), phase = r->choice.phase;
+    if (read_choice_is_over(&r->choice))
+        read_pace_note(&r->pace, read->done, now - read->started_at, read->beside);
+    else
+        read_choice_note(&r->choice, r->bytes, r->busy_seconds);
+    if (r->choice.phase != phase)
+        wake_all(r); /* one crew begins, or goes home */
+    else if (read_pace_depth(&r->pace) > depth)
+        async_reader_wake(r);
+}
+
+void async_reader_finish(struct async_reader *r, struct async_read *read)
+{
+    double now = clock_seconds();
+    r->busy_seconds = busy_seconds(r, now);
+    r->busy_since = now;
+    r->under_way--;
+    r->ahead_under_way -= read->ahead;
+    r->reads++;
+    r->retries += read->tried;
+    r->bytes += min_size(read->done, read->count);
+    learn_from(r, read, now);
+    read_queue_put(&r->finished, read);
+    pthread_cond_signal(&r->done);
+}
+
+bool async_reader_dismisses(const struct async_reader *r, const struct read_crew *crew)
+{
+    return r->stop || (read_choice_is_over(&r->choice) && crew != r->crews[r->choice.active]);
 }
 
 /* ----------------------------------------------------------------- results */
@@ -172,67 +200,103 @@ static void open_source(struct read_source *source, const struct file *file,
 
 /* ------------------------------------------------------------------ reader */
 
-mf_status async_reader_begin(struct async_reader **out, size_t bytes,
-                             const struct async_reader_functions *functions,
-                             const struct async_reader_options *options, mf_error *why)
+static mf_status open_sources(struct async_reader *r, const struct async_reader_options *options,
+                              mf_error *why)
 {
     const mf_allocator *allocator = options->allocator;
-    struct async_reader *reader = allocator->allocate(allocator->user, bytes, CACHE_LINE);
-    size_t source_bytes = (options->file_count + 1) * sizeof *reader->sources;
-    *out = NULL;
-    if (!reader) return fail_memory(why, bytes);
-    memset(reader, 0, bytes);
-    reader->functions = functions;
-    reader->allocator = allocator;
-    reader->sources = allocator->allocate(allocator->user, source_bytes, CACHE_LINE);
-    if (!reader->sources) {
-        allocator->release(allocator->user, reader, bytes);
-        return fail_memory(why, source_bytes);
-    }
-    reader->source_count = options->file_count;
+    size_t bytes = (options->file_count + 1) * sizeof *r->sources;
+    r->sources = allocator->allocate(allocator->user, bytes, CACHE_LINE);
+    if (!r->sources) return fail_memory(why, bytes);
+    r->source_count = options->file_count;
     for (size_t i = 0; i < options->file_count; i++)
-        open_source(&reader->sources[i], &options->files[i], options);
-    *out = reader;
+        open_source(&r->sources[i], &options->files[i], options);
     return MF_OK;
 }
 
-void async_reader_end(struct async_reader *reader, size_t bytes)
+/* io_uring first, if it is wanted; then threads, unless they are not. */
+static mf_status hire_crews(struct async_reader *r, const struct async_reader_options *options,
+                            mf_error *why)
 {
-    const mf_allocator *allocator = reader->allocator;
-    for (size_t i = 0; i < reader->source_count; i++)
-        if (reader->sources[i].direct >= 0) close(reader->sources[i].direct);
-    allocator->release(allocator->user, reader->sources,
-                       (reader->source_count + 1) * sizeof *reader->sources);
-    allocator->release(allocator->user, reader, bytes);
+    bool plain = options->engine == READ_ENGINE_BEST && !options->direct;
+    mf_status status = MF_OK;
+    if (!plain && options->engine != READ_ENGINE_THREADS) {
+#ifdef MOEFLUX_HAVE_URING
+        status = read_crew_uring_new(&r->crews[0], r, why);
+#else
+        status = fail(why, MF_ERR_UNSUPPORTED, "this library was built without io_uring");
+#endif
+        r->crew_count += status == MF_OK;
+        if (options->engine == READ_ENGINE_URING) return status;
+    }
+    status = read_crew_threads_new(&r->crews[r->crew_count], r, why);
+    r->crew_count += status == MF_OK;
+    return r->crew_count > 0 ? MF_OK : status;
 }
 
 mf_status async_reader_new(struct async_reader **out, const struct async_reader_options *options,
                            mf_error *why)
 {
+    const mf_allocator *allocator = options->allocator;
+    struct async_reader *r = allocator->allocate(allocator->user, sizeof *r, CACHE_LINE);
     *out = NULL;
-    bool plain = options->engine == READ_ENGINE_BEST && !options->direct;
-    if (plain || options->engine == READ_ENGINE_THREADS)
-        return async_reader_threads_new(out, options, why);
-#ifdef MOEFLUX_HAVE_URING
-    mf_status status = async_reader_uring_new(out, options, why);
-    if (status == MF_OK || options->engine == READ_ENGINE_URING) return status;
-#else
-    if (options->engine == READ_ENGINE_URING)
-        return fail(why, MF_ERR_UNSUPPORTED, "this library was built without io_uring");
-#endif
-    return async_reader_threads_new(out, options, why);
+    if (!r) return fail_memory(why, sizeof *r);
+    *r = (struct async_reader){ .allocator = allocator };
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_cond_init(&r->done, NULL);
+    read_pace_init(&r->pace, DEPTH_AT_FIRST, DEPTH_MAX);
+    mf_status status = open_sources(r, options, why);
+    pthread_mutex_lock(&r->lock); /* the crews begin when all is ready */
+    if (status == MF_OK) status = hire_crews(r, options, why);
+    read_choice_init(&r->choice, r->crew_count);
+    pthread_mutex_unlock(&r->lock);
+    if (status != MF_OK) {
+        async_reader_free(r);
+        return status;
+    }
+    *out = r;
+    return MF_OK;
 }
 
-void async_reader_free(struct async_reader *reader)
+static void dismiss_crews(struct async_reader *r)
 {
-    if (!reader) return;
-    while (async_reader_wait(reader, true)) continue;
-    reader->functions->free(reader);
+    pthread_mutex_lock(&r->lock);
+    r->stop = true;
+    wake_all(r);
+    pthread_mutex_unlock(&r->lock);
+    for (uint32_t i = 0; i < r->crew_count; i++) r->crews[i]->functions->free(r->crews[i]);
 }
 
-const char *async_reader_name(const struct async_reader *reader)
+void async_reader_free(struct async_reader *r)
 {
-    return reader->functions->name;
+    if (!r) return;
+    const mf_allocator *allocator = r->allocator;
+    async_reader_cancel_ahead(r);
+    while (async_reader_wait(r, true)) continue;
+    dismiss_crews(r);
+    for (size_t i = 0; i < r->source_count; i++)
+        if (r->sources[i].direct >= 0) close(r->sources[i].direct);
+    if (r->sources)
+        allocator->release(allocator->user, r->sources, (r->source_count + 1) * sizeof *r->sources);
+    pthread_cond_destroy(&r->done);
+    pthread_mutex_destroy(&r->lock);
+    allocator->release(allocator->user, r, sizeof *r);
+}
+
+void async_reader_activity(struct async_reader *r, struct read_activity *out)
+{
+    pthread_mutex_lock(&r->lock);
+    *out = (struct read_activity){ .engine = r->crews[r->choice.active]->functions->name,
+                                   .depth = read_pace_depth(&r->pace),
+                                   .reads = r->reads,
+                                   .retries = r->retries,
+                                   .bytes = r->bytes,
+                                   .seconds = busy_seconds(r, clock_seconds()) };
+    pthread_mutex_unlock(&r->lock);
+}
+
+size_t async_reader_outstanding(const struct async_reader *reader)
+{
+    return reader->outstanding;
 }
 
 size_t async_reader_alignment(const struct async_reader *reader, uint32_t file)
@@ -247,31 +311,55 @@ void async_reader_forget(const struct async_reader *reader)
             posix_fadvise(reader->sources[i].descriptor, 0, 0, POSIX_FADV_DONTNEED);
 }
 
-void async_reader_submit(struct async_reader *reader, struct async_read *list)
+void async_reader_submit(struct async_reader *r, struct async_read *list)
 {
-    for (struct async_read *read = list; read; read = read->next) {
+    if (!list) return;
+    pthread_mutex_lock(&r->lock);
+    for (struct async_read *read = list, *next; read; read = next) {
+        next = read->next;
         read->error = 0;
         read->done = 0;
         read->tried = false;
-        reader->outstanding++;
+        r->outstanding++;
+        read_queue_put(read->ahead ? &r->ahead : &r->demand, read);
     }
-    if (list) reader->functions->submit(reader, list);
+    async_reader_wake(r);
+    pthread_mutex_unlock(&r->lock);
 }
 
-void async_reader_promote(struct async_reader *reader, uint32_t tag)
+void async_reader_promote(struct async_reader *r, uint32_t tag)
 {
-    if (reader->outstanding > 0) reader->functions->promote(reader, tag);
+    if (r->outstanding == 0) return;
+    pthread_mutex_lock(&r->lock);
+    struct async_read *read = take_all(&r->ahead), *next;
+    for (; read; read = next) {
+        bool moves = read->tag == tag;
+        next = read->next;
+        if (moves) read->ahead = false;
+        read_queue_put(moves ? &r->demand : &r->ahead, read);
+    }
+    async_reader_wake(r); /* reads ahead may not take the whole depth, this one may */
+    pthread_mutex_unlock(&r->lock);
 }
 
-void async_reader_cancel_ahead(struct async_reader *reader)
+void async_reader_cancel_ahead(struct async_reader *r)
 {
-    if (reader->outstanding > 0) reader->functions->cancel_ahead(reader);
+    if (r->outstanding == 0) return;
+    pthread_mutex_lock(&r->lock);
+    for (struct async_read *read; (read = read_queue_take(&r->ahead));) {
+        read->error = ECANCELED;
+        read_queue_put(&r->finished, read);
+    }
+    pthread_mutex_unlock(&r->lock);
 }
 
-struct async_read *async_reader_wait(struct async_reader *reader, bool block)
+struct async_read *async_reader_wait(struct async_reader *r, bool block)
 {
-    if (reader->outstanding == 0) return NULL;
-    struct async_read *list = reader->functions->wait(reader, block);
-    for (struct async_read *read = list; read; read = read->next) reader->outstanding--;
+    if (r->outstanding == 0) return NULL;
+    pthread_mutex_lock(&r->lock);
+    while (block && !r->finished.head) pthread_cond_wait(&r->done, &r->lock);
+    struct async_read *list = take_all(&r->finished);
+    pthread_mutex_unlock(&r->lock);
+    for (struct async_read *read = list; read; read = read->next) r->outstanding--;
     return list;
 }

@@ -1,11 +1,13 @@
 /* async_read.h: reads that go on while the caller computes.
  *
- *     submit ─▶ demand ─┐
- *                       ├─▶ engine: `depth` reads at a time ─▶ wait
- *     submit ─▶ ahead ──┘   (threads | io_uring)
+ *     submit ─▶ demand ─┐                             ┌─▶ finished ─▶ wait
+ *                       ├─▶ a crew: `depth` at a time ┤
+ *     submit ─▶ ahead ──┘   (threads | io_uring)      └─▶ once more, if it failed
  *
- * The depth adapts to the device (read_pace.h).  A read-ahead starts only when no
- * demand read waits and the depth is not used up; reads ahead never take all of it.
+ * A crew works on its own: the disk has always `depth` reads to do, whatever the
+ * caller does meanwhile.  The depth adapts to the device (read_pace.h), and where both
+ * crews can be had the first reads tell which is faster (read_choice.h).  A read-ahead
+ * starts only when no demand read waits; reads ahead never take the whole depth.
  *
  * What can go wrong is handled here.  A short read is continued, an interrupted
  * one repeated; any other error, and an end of file that comes too early, gets
@@ -22,7 +24,6 @@
 #define FILES_ASYNC_READ_H
 
 #include "base/file.h"
-#include "files/read_pace.h"
 
 struct async_read {
     uint32_t file;   /* index into the reader's files */
@@ -35,7 +36,7 @@ struct async_read {
 
     int error; /* when it is back: 0, or an errno value; ENODATA: the file ends too early */
 
-    /* the engine's */
+    /* the crew's */
     size_t done; /* bytes that have arrived */
     bool tried;  /* one try has failed */
     double started_at;
@@ -54,38 +55,32 @@ struct async_reader_options {
     bool uncached; /* bytes read through the page cache do not stay there because of us */
 };
 
+/* What the disk has done. */
+struct read_activity {
+    const char *engine; /* "threads", "io_uring" */
+    uint32_t depth;
+    uint64_t reads, retries;
+    uint64_t bytes;
+    double seconds; /* in which at least one read was under way */
+};
+
 struct async_reader;
 
-struct async_reader_functions {
-    const char *name;
-    void (*free)(struct async_reader *reader);
-    void (*submit)(struct async_reader *reader, struct async_read *list);
-    void (*promote)(struct async_reader *reader, uint32_t tag);
-    void (*cancel_ahead)(struct async_reader *reader);
-    struct async_read *(*wait)(struct async_reader *reader, bool block);
-};
-
-/* The part that every engine has. */
-struct async_reader {
-    const struct async_reader_functions *functions;
-    const mf_allocator *allocator;
-    struct read_source *sources; /* [source_count], one for each file */
-    size_t source_count;
-    size_t outstanding; /* submitted and not yet given back */
-    struct read_pace pace;
-};
-
-/* READ_ENGINE_BEST: io_uring for direct reads where the files have descriptors and the
- * kernel lets us; else threads, because io_uring copies from the page cache in the
- * thread that submits.  Asking for io_uring where it cannot be had is an error. */
+/* READ_ENGINE_BEST: for direct reads, if the files have descriptors and the kernel lets
+ * us, io_uring or threads, whichever is faster; else threads, because io_uring copies
+ * from the page cache in the one thread that submits.  Asking for io_uring where it
+ * cannot be had is an error. */
 mf_status async_reader_new(struct async_reader **out, const struct async_reader_options *options,
                            mf_error *why);
 
 /* Waits for what is under way; those reads are given up.  NULL is legal. */
 void async_reader_free(struct async_reader *reader);
 
-/* "threads", "io_uring" */
-const char *async_reader_name(const struct async_reader *reader);
+/* Since the reader was made. */
+void async_reader_activity(struct async_reader *reader, struct read_activity *out);
+
+/* Reads that were submitted and not yet given back. */
+size_t async_reader_outstanding(const struct async_reader *reader);
 
 /* What direct reads of this file must be multiples of; 1: it is read plainly. */
 size_t async_reader_alignment(const struct async_reader *reader, uint32_t file);

@@ -1,40 +1,28 @@
 /* async_read_threads.c: reads by threads that wait for them.
  *
- * Works with any mf_files.  A thread takes one read at a time and stays with it
- * until it is finished, so the number of threads is the number of reads under way.
- *
- * The lock guards the queues and nothing else; no thread holds it while it reads. */
-#include "base/clock.h"
+ * Works with any mf_files.  A thread takes one read at a time and stays with it until it
+ * is finished, so there are as many threads as reads have ever been under way at a time. */
 #include "base/status.h"
 #include "files/async_engine.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <unistd.h>
 
-enum {
-    READ_THREADS = 64, /* the greatest depth */
-    DEPTH_AT_FIRST = 8,
-    STACK_BYTES = 256 * 1024 /* a thread only waits */
+enum { STACK_BYTES = 256 * 1024 /* a thread only waits */ };
+
+struct threads_crew {
+    struct read_crew crew;
+    pthread_cond_t work; /* something to do */
+    /* all of these with the reader's lock */
+    pthread_t threads[DEPTH_MAX];
+    uint32_t thread_count, idle_count;
 };
 
-struct threads_reader {
-    struct async_reader reader;
-    pthread_mutex_t lock;
-    pthread_cond_t work, done; /* something to do; something is finished */
-    struct read_queues queues;
-    bool stop;
-    pthread_t threads[READ_THREADS];
-    unsigned thread_count;
-};
-
-static struct threads_reader *threads_of(struct async_reader *reader)
+static struct threads_crew *threads_of(struct read_crew *crew)
 {
-    return (struct threads_reader *)reader;
+    return (struct threads_crew *)crew;
 }
-
-/* ----------------------------------------------------------------- threads */
 
 static int64_t attempt(const struct async_read *read, const struct read_source *source)
 {
@@ -54,132 +42,82 @@ static int64_t attempt(const struct async_read *read, const struct read_source *
     return got < 0 ? -errno : got;
 }
 
-/* Wakes as many threads as may start a read, and no more. */
-static void wake_threads(struct threads_reader *r, size_t reads)
-{
-    uint32_t depth = read_pace_depth(&r->reader.pace), under_way = r->queues.under_way;
-    size_t room = depth > under_way ? depth - under_way : 0;
-    for (size_t i = min_size(reads, room); i > 0; i--) pthread_cond_signal(&r->work);
-}
-
-/* Finishes a read; without the lock. */
-static void carry_out(struct threads_reader *r, struct async_read *read)
-{
-    const struct read_source *source = &r->reader.sources[read->file];
-    while (!read_advance(read, source, attempt(read, source))) continue;
-    read_leave_no_trace(read, source);
-}
-
 static void *work(void *argument)
 {
-    struct threads_reader *r = argument;
-    pthread_mutex_lock(&r->lock);
-    while (!r->stop) {
-        struct async_read *read = read_queues_start(&r->queues, read_pace_depth(&r->reader.pace));
+    struct threads_crew *t = argument;
+    struct async_reader *reader = t->crew.reader;
+    pthread_mutex_lock(&reader->lock);
+    while (!async_reader_dismisses(reader, &t->crew)) {
+        struct async_read *read = async_reader_take(reader, &t->crew);
         if (!read) {
-            pthread_cond_wait(&r->work, &r->lock);
+            t->idle_count++;
+            pthread_cond_wait(&t->work, &reader->lock);
+            t->idle_count--;
             continue;
         }
-        pthread_mutex_unlock(&r->lock);
-        carry_out(r, read);
-        double seconds = clock_seconds() - read->started_at;
-        pthread_mutex_lock(&r->lock);
-        uint32_t depth_before = read_pace_depth(&r->reader.pace);
-        read_pace_note(&r->reader.pace, read->done, seconds, read->beside);
-        read_queues_stop(&r->queues, read);
-        if (read_pace_depth(&r->reader.pace) > depth_before) wake_threads(r, READ_THREADS);
-        read_queue_put(&r->queues.finished, read);
-        pthread_cond_signal(&r->done);
+        async_reader_wake(reader); /* who was woken with this thread may be busy by now */
+        pthread_mutex_unlock(&reader->lock);
+        const struct read_source *source = &reader->sources[read->file];
+        while (!read_advance(read, source, attempt(read, source))) continue;
+        read_leave_no_trace(read, source);
+        pthread_mutex_lock(&reader->lock);
+        async_reader_finish(reader, read);
     }
-    pthread_mutex_unlock(&r->lock);
+    pthread_mutex_unlock(&reader->lock);
     return NULL;
 }
 
-/* --------------------------------------------------------------- functions */
-
-static void threads_submit(struct async_reader *reader, struct async_read *list)
+/* 0, or the errno value of why there is not one more. */
+static int add_thread(struct threads_crew *t)
 {
-    struct threads_reader *r = threads_of(reader);
-    pthread_mutex_lock(&r->lock);
-    size_t reads = 0;
-    for (const struct async_read *read = list; read; read = read->next) reads++;
-    read_queues_put(&r->queues, list);
-    wake_threads(r, reads);
-    pthread_mutex_unlock(&r->lock);
-}
-
-static void threads_promote(struct async_reader *reader, uint32_t tag)
-{
-    struct threads_reader *r = threads_of(reader);
-    pthread_mutex_lock(&r->lock);
-    read_queue_promote(&r->queues.ahead, &r->queues.demand, tag);
-    wake_threads(r, READ_THREADS);
-    pthread_mutex_unlock(&r->lock);
-}
-
-static void threads_cancel_ahead(struct async_reader *reader)
-{
-    struct threads_reader *r = threads_of(reader);
-    pthread_mutex_lock(&r->lock);
-    read_queue_cancel(&r->queues.ahead, &r->queues.finished);
-    pthread_mutex_unlock(&r->lock);
-}
-
-static struct async_read *threads_wait(struct async_reader *reader, bool block)
-{
-    struct threads_reader *r = threads_of(reader);
-    pthread_mutex_lock(&r->lock);
-    while (block && !r->queues.finished.head) pthread_cond_wait(&r->done, &r->lock);
-    struct async_read *list = read_queue_take_all(&r->queues.finished);
-    pthread_mutex_unlock(&r->lock);
-    return list;
-}
-
-static void threads_free(struct async_reader *reader)
-{
-    struct threads_reader *r = threads_of(reader);
-    pthread_mutex_lock(&r->lock);
-    r->stop = true;
-    pthread_cond_broadcast(&r->work);
-    pthread_mutex_unlock(&r->lock);
-    for (unsigned i = 0; i < r->thread_count; i++) pthread_join(r->threads[i], NULL);
-    pthread_cond_destroy(&r->done);
-    pthread_cond_destroy(&r->work);
-    pthread_mutex_destroy(&r->lock);
-    async_reader_end(reader, sizeof *r);
-}
-
-static const struct async_reader_functions threads_functions = { .name = "threads",
-                                                                 .free = threads_free,
-                                                                 .submit = threads_submit,
-                                                                 .promote = threads_promote,
-                                                                 .cancel_ahead =
-                                                                     threads_cancel_ahead,
-                                                                 .wait = threads_wait };
-
-mf_status async_reader_threads_new(struct async_reader **out,
-                                   const struct async_reader_options *options, mf_error *why)
-{
-    mf_status status =
-        async_reader_begin(out, sizeof(struct threads_reader), &threads_functions, options, why);
-    if (status != MF_OK) return status;
-    struct threads_reader *r = threads_of(*out);
     pthread_attr_t small;
-    read_pace_init(&(*out)->pace, DEPTH_AT_FIRST, READ_THREADS);
-    pthread_mutex_init(&r->lock, NULL);
-    pthread_cond_init(&r->work, NULL);
-    pthread_cond_init(&r->done, NULL);
+    if (t->thread_count == DEPTH_MAX) return EAGAIN;
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, STACK_BYTES);
-    int problem = 0;
-    while (r->thread_count < READ_THREADS) {
-        problem = pthread_create(&r->threads[r->thread_count], &small, work, r);
-        if (problem) break;
-        r->thread_count++;
-    }
+    int problem = pthread_create(&t->threads[t->thread_count], &small, work, t);
     pthread_attr_destroy(&small);
-    if (r->thread_count > 0) return MF_OK; /* fewer are slower, not wrong */
-    threads_free(*out);
-    *out = NULL;
-    return fail_errno(why, MF_ERR_MEMORY, problem, "no thread that reads could be started");
+    if (problem == 0) t->thread_count++;
+    return problem;
+}
+
+/* Who was woken a moment ago may still count as idle: whoever begins a read makes up for it. */
+static void threads_wake(struct read_crew *crew, uint32_t room)
+{
+    struct threads_crew *t = threads_of(crew);
+    if (crew->reader->stop || room >= t->thread_count)
+        pthread_cond_broadcast(&t->work);
+    else
+        for (uint32_t i = 0; i < room; i++) pthread_cond_signal(&t->work);
+    if (async_reader_dismisses(crew->reader, crew)) return;
+    for (uint32_t i = t->idle_count; i < room; i++)
+        if (add_thread(t) != 0) return; /* fewer are slower, not wrong */
+}
+
+static void threads_free(struct read_crew *crew)
+{
+    struct threads_crew *t = threads_of(crew);
+    const mf_allocator *allocator = crew->reader->allocator;
+    for (uint32_t i = 0; i < t->thread_count; i++) pthread_join(t->threads[i], NULL);
+    pthread_cond_destroy(&t->work);
+    allocator->release(allocator->user, t, sizeof *t);
+}
+
+static const struct read_crew_functions threads_functions = { .name = "threads",
+                                                              .wake = threads_wake,
+                                                              .free = threads_free };
+
+mf_status read_crew_threads_new(struct read_crew **out, struct async_reader *reader, mf_error *why)
+{
+    const mf_allocator *allocator = reader->allocator;
+    struct threads_crew *t = allocator->allocate(allocator->user, sizeof *t, CACHE_LINE);
+    if (!t) return fail_memory(why, sizeof *t);
+    *t = (struct threads_crew){ .crew = { &threads_functions, reader } };
+    pthread_cond_init(&t->work, NULL);
+    int problem = add_thread(t);
+    if (problem != 0) {
+        threads_free(&t->crew); /* joins nobody */
+        return fail_errno(why, MF_ERR_MEMORY, problem, "no thread that reads could be started");
+    }
+    *out = &t->crew;
+    return MF_OK;
 }

@@ -1,158 +1,157 @@
 /* async_read_uring.c: reads by the kernel's own queue.
  *
- *     demand, ahead ─▶ submission queue ─▶ kernel ─▶ completion queue ─▶ wait
+ *     reader's queues ─▶ submission queue ─▶ kernel ─▶ completion queue ─▶ finished
+ *                     └───────────── one thread does all this ────────────┘
  *
- * The owner starts reads whenever it calls; while it computes, the kernel works on
- * what is under way.  Nothing polls: io_uring with plain interrupts, because a
- * polling kernel thread would take one of the cores that compute.
- *
- * The ring is not bound to a thread: sessions of one engine may be fed by several,
- * one after another.  A read whose thread has ended is cancelled by the kernel and
- * gets its second try. */
-#include "base/clock.h"
+ * The thread sleeps in the kernel until a read is finished or the owner writes to `bell`,
+ * on which a read of the ring itself waits.  Nothing polls: io_uring with plain
+ * interrupts, because a polling kernel thread would take one of the cores that compute.
+ * That the thread lives as long as the ring matters: the kernel cancels the reads of
+ * threads that end, and sessions of one engine may be fed by threads that do. */
 #include "base/status.h"
 #include "files/async_engine.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <liburing.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 enum {
-    DEPTH_MAX = 64, /* reads under way */
-    DEPTH_AT_FIRST = 8,
-    COUNT_LIMIT = 1 << 30,     /* of one attempt; the rest counts as a short read */
-    FILES_REGISTERED_MAX = 512 /* direct and plain descriptors */
+    RING_ENTRIES = 2 * DEPTH_MAX, /* one for the bell */
+    COUNT_LIMIT = 1 << 30,        /* of one attempt; the rest counts as a short read */
+    FILES_REGISTERED_MAX = 512    /* direct and plain descriptors */
 };
 
-struct uring_reader {
-    struct async_reader reader;
-    struct io_uring ring;
-    struct read_queues queues;
+struct uring_crew {
+    struct read_crew crew;
+    struct io_uring ring;  /* the thread's */
     bool files_registered; /* direct at 2 x file, plain after it */
+    uint64_t rings;        /* what was read from the bell */
+    int bell;              /* an eventfd; -1: none */
+    pthread_t thread;
+    bool asleep; /* with the reader's lock: the thread hears nothing but the bell */
 };
 
-static struct uring_reader *uring_of(struct async_reader *reader)
+static struct uring_crew *uring_of(struct read_crew *crew)
 {
-    return (struct uring_reader *)reader;
+    return (struct uring_crew *)crew;
 }
 
-/* ---------------------------------------------------------------- starting */
+/* ------------------------------------------------------------------- thread */
 
-static void prepare(struct uring_reader *r, struct io_uring_sqe *sqe, struct async_read *read)
+static void prepare(struct uring_crew *u, struct async_read *read)
 {
-    const struct read_source *source = &r->reader.sources[read->file];
+    const struct read_source *source = &u->crew.reader->sources[read->file];
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
+    assert(sqe); /* no more than DEPTH_MAX are under way */
     bool direct = read_is_direct(read, source);
     int descriptor = direct ? source->direct : source->descriptor;
-    if (r->files_registered) descriptor = (int)(2 * read->file + !direct);
+    if (u->files_registered) descriptor = (int)(2 * read->file + !direct);
     io_uring_prep_read(sqe, descriptor, read_target(read),
                        (unsigned)min_size(read->count - read->done, COUNT_LIMIT),
                        read->offset + read->done);
-    if (r->files_registered) io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
+    if (u->files_registered) io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
     if (!direct && source->traces == TRACES_FLAG) sqe->rw_flags = RWF_DONTCACHE;
     io_uring_sqe_set_data(sqe, read);
 }
 
-/* Hands the kernel what may be under way, and waits for one completion if asked to. */
-static void start_reads(struct uring_reader *r, bool block)
+static void listen_to_bell(struct uring_crew *u)
 {
-    struct async_read *read;
-    while ((read = read_queues_start(&r->queues, read_pace_depth(&r->reader.pace)))) {
-        struct io_uring_sqe *sqe = io_uring_get_sqe(&r->ring);
-        assert(sqe); /* the ring has room for DEPTH_MAX */
-        prepare(r, sqe, read);
-    }
-    int result = block ? io_uring_submit_and_wait(&r->ring, 1) : io_uring_submit(&r->ring);
-    /* These pass: a signal, no memory or no room at the moment. */
-    assert(result >= 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY);
-    (void)result;
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
+    assert(sqe);
+    io_uring_prep_read(sqe, u->bell, &u->rings, sizeof u->rings, 0);
+    io_uring_sqe_set_data(sqe, NULL);
 }
 
-/* --------------------------------------------------------------- functions */
-
-static void uring_submit(struct async_reader *reader, struct async_read *list)
+/* Takes in what the kernel has finished; what is not complete goes on at once. */
+static void collect(struct uring_crew *u)
 {
-    struct uring_reader *r = uring_of(reader);
-    read_queues_put(&r->queues, list);
-    start_reads(r, false);
-}
-
-static void uring_promote(struct async_reader *reader, uint32_t tag)
-{
-    struct uring_reader *r = uring_of(reader);
-    read_queue_promote(&r->queues.ahead, &r->queues.demand, tag);
-    start_reads(r, false);
-}
-
-static void uring_cancel_ahead(struct async_reader *reader)
-{
-    struct uring_reader *r = uring_of(reader);
-    read_queue_cancel(&r->queues.ahead, &r->queues.finished);
-}
-
-/* Takes in what the kernel has finished.  `watched`: we were waiting, so that now is
- * when it happened. */
-static void collect(struct uring_reader *r, bool watched)
-{
+    struct async_reader *reader = u->crew.reader;
     struct io_uring_cqe *cqe;
-    double now = watched ? clock_seconds() : 0;
-    while (io_uring_peek_cqe(&r->ring, &cqe) == 0) {
+    while (io_uring_peek_cqe(&u->ring, &cqe) == 0) {
         struct async_read *read = io_uring_cqe_get_data(cqe);
         int result = cqe->res;
-        io_uring_cqe_seen(&r->ring, cqe);
-        read_queues_stop(&r->queues, read);
-        const struct read_source *source = &r->reader.sources[read->file];
-        if (source->descriptor < 0) result = -ENOENT; /* a file that is not there */
-        if (!read_advance(read, source, result)) {
-            read->next = NULL;
-            read_queues_put(&r->queues, read); /* goes on from where it is */
+        io_uring_cqe_seen(&u->ring, cqe);
+        if (!read) {
+            listen_to_bell(u);
             continue;
         }
-        if (watched)
-            read_pace_note(&r->reader.pace, read->done, now - read->started_at, read->beside);
+        const struct read_source *source = &reader->sources[read->file];
+        if (source->descriptor < 0) result = -ENOENT; /* a file that is not there */
+        if (!read_advance(read, source, result)) {
+            prepare(u, read);
+            continue;
+        }
         read_leave_no_trace(read, source);
-        read_queue_put(&r->queues.finished, read);
+        pthread_mutex_lock(&reader->lock);
+        async_reader_finish(reader, read);
+        pthread_mutex_unlock(&reader->lock);
     }
 }
 
-/* What is finished makes room: the next reads are started before it is given back. */
-static struct async_read *uring_wait(struct async_reader *reader, bool block)
+static void *work(void *argument)
 {
-    struct uring_reader *r = uring_of(reader);
-    collect(r, false);
-    while (block && !r->queues.finished.head) {
-        start_reads(r, true);
-        collect(r, true);
+    struct uring_crew *u = argument;
+    struct async_reader *reader = u->crew.reader;
+    listen_to_bell(u);
+    for (;;) {
+        struct async_read *read;
+        pthread_mutex_lock(&reader->lock);
+        while ((read = async_reader_take(reader, &u->crew))) prepare(u, read);
+        u->asleep = true;
+        bool stop = reader->stop;
+        pthread_mutex_unlock(&reader->lock);
+        if (stop) return NULL;
+        int result = io_uring_submit_and_wait(&u->ring, 1);
+        /* These pass: a signal, no memory or no room at the moment. */
+        assert(result >= 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY);
+        (void)result;
+        pthread_mutex_lock(&reader->lock);
+        u->asleep = false;
+        pthread_mutex_unlock(&reader->lock);
+        collect(u);
     }
-    start_reads(r, false);
-    return read_queue_take_all(&r->queues.finished);
 }
 
-static void uring_free(struct async_reader *reader)
+/* ---------------------------------------------------------------- functions */
+
+static void uring_wake(struct read_crew *crew, uint32_t room)
 {
-    struct uring_reader *r = uring_of(reader);
-    io_uring_queue_exit(&r->ring);
-    async_reader_end(reader, sizeof *r);
+    struct uring_crew *u = uring_of(crew);
+    (void)room;
+    if (!u->asleep) return; /* it looks at the queues before it sleeps */
+    u->asleep = false;
+    eventfd_write(u->bell, 1);
 }
 
-static const struct async_reader_functions uring_functions = { .name = "io_uring",
-                                                               .free = uring_free,
-                                                               .submit = uring_submit,
-                                                               .promote = uring_promote,
-                                                               .cancel_ahead = uring_cancel_ahead,
-                                                               .wait = uring_wait };
+static void uring_free(struct read_crew *crew)
+{
+    struct uring_crew *u = uring_of(crew);
+    const mf_allocator *allocator = crew->reader->allocator;
+    pthread_join(u->thread, NULL);
+    io_uring_queue_exit(&u->ring);
+    close(u->bell);
+    allocator->release(allocator->user, u, sizeof *u);
+}
+
+static const struct read_crew_functions uring_functions = { .name = "io_uring",
+                                                            .wake = uring_wake,
+                                                            .free = uring_free };
 
 /* Registered files save the kernel a lookup per read; without them it works too. */
-static void register_files(struct uring_reader *r)
+static void register_files(struct uring_crew *u)
 {
     int descriptors[FILES_REGISTERED_MAX];
-    size_t count = r->reader.source_count;
+    const struct async_reader *reader = u->crew.reader;
+    size_t count = reader->source_count;
     if (2 * count > FILES_REGISTERED_MAX) return;
     for (size_t i = 0; i < count; i++) {
-        descriptors[2 * i] = r->reader.sources[i].direct;
-        descriptors[2 * i + 1] = r->reader.sources[i].descriptor;
+        descriptors[2 * i] = reader->sources[i].direct;
+        descriptors[2 * i + 1] = reader->sources[i].descriptor;
     }
-    r->files_registered =
-        io_uring_register_files(&r->ring, descriptors, (unsigned)(2 * count)) == 0;
+    u->files_registered =
+        io_uring_register_files(&u->ring, descriptors, (unsigned)(2 * count)) == 0;
 }
 
 /* A file that is not there is no obstacle: reading it is an error in any engine. */
@@ -165,27 +164,39 @@ static bool all_have_descriptors(const struct async_reader *reader)
     return true;
 }
 
-mf_status async_reader_uring_new(struct async_reader **out,
-                                 const struct async_reader_options *options, mf_error *why)
+static mf_status start(struct uring_crew *u, mf_error *why)
 {
-    mf_status status =
-        async_reader_begin(out, sizeof(struct uring_reader), &uring_functions, options, why);
-    if (status != MF_OK) return status;
-    struct uring_reader *r = uring_of(*out);
-    if (!all_have_descriptors(*out)) {
-        status =
-            fail(why, MF_ERR_UNSUPPORTED, "io_uring needs files with descriptors; these have none");
-    } else {
-        int result = io_uring_queue_init(DEPTH_MAX, &r->ring, 0);
-        if (result < 0)
-            status = fail_errno(why, MF_ERR_UNSUPPORTED, -result, "io_uring cannot be used here");
+    int result = io_uring_queue_init(RING_ENTRIES, &u->ring, 0);
+    if (result < 0)
+        return fail_errno(why, MF_ERR_UNSUPPORTED, -result, "io_uring cannot be used here");
+    u->bell = eventfd(0, EFD_CLOEXEC);
+    if (u->bell < 0) {
+        result = errno;
+        io_uring_queue_exit(&u->ring);
+        return fail_errno(why, MF_ERR_UNSUPPORTED, result, "no eventfd can be had");
     }
+    register_files(u);
+    result = pthread_create(&u->thread, NULL, work, u);
+    if (result == 0) return MF_OK;
+    io_uring_queue_exit(&u->ring);
+    close(u->bell);
+    return fail_errno(why, MF_ERR_UNSUPPORTED, result, "no thread for io_uring could be started");
+}
+
+mf_status read_crew_uring_new(struct read_crew **out, struct async_reader *reader, mf_error *why)
+{
+    const mf_allocator *allocator = reader->allocator;
+    if (!all_have_descriptors(reader))
+        return fail(why, MF_ERR_UNSUPPORTED,
+                    "io_uring needs files with descriptors; these have none");
+    struct uring_crew *u = allocator->allocate(allocator->user, sizeof *u, CACHE_LINE);
+    if (!u) return fail_memory(why, sizeof *u);
+    *u = (struct uring_crew){ .crew = { &uring_functions, reader } };
+    mf_status status = start(u, why);
     if (status != MF_OK) {
-        async_reader_end(*out, sizeof *r);
-        *out = NULL;
+        allocator->release(allocator->user, u, sizeof *u);
         return status;
     }
-    read_pace_init(&(*out)->pace, DEPTH_AT_FIRST, DEPTH_MAX);
-    register_files(r);
+    *out = &u->crew;
     return MF_OK;
 }

@@ -52,18 +52,24 @@ static void end_probe(struct read_pace *p)
     p->level = p->home;
 }
 
+/* Fewer under way would say nothing about this depth. */
+static uint32_t enough_beside(const struct read_pace *p)
+{
+    uint32_t home = 1u << p->home;
+    return p->level > p->home ? home + home / 4 : read_pace_depth(p) / 2;
+}
+
 void read_pace_note(struct read_pace *p, uint64_t bytes, double seconds, uint32_t beside)
 {
-    uint32_t depth = read_pace_depth(p);
     if (p->level_max == 0) return;
-    if (beside + 1 < depth - depth / 4) {
+    if (beside < enough_beside(p)) {
         if (++p->alone == ALONE_MAX) start_window(p, p->home); /* so deep it never gets */
         return;
     }
-    p->bytes += bytes;
+    p->bytes += (double)(beside + 1) * (double)bytes;
     p->seconds += seconds;
     if (++p->reads < WINDOW_READS) return;
-    double rate = depth * (double)p->bytes / (p->seconds > 0 ? p->seconds : 1e-9);
+    double rate = p->bytes / (p->seconds > 0 ? p->seconds : 1e-9);
     double *known = &p->rates[p->level];
     *known = *known > 0 ? (*known + rate) / 2 : rate;
     start_window(p, p->level);

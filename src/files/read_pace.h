@@ -5,16 +5,17 @@
  * smallest depth that gives the full rate: it measures the rate at the present depth,
  * and now and then at half and at twice that.
  *
- *     rate = depth x bytes of a read / time it was under way
+ *     rate = reads under way x bytes of a read / time it was under way
  *
- * counted over reads that had about `depth` others beside them.
+ * counted over reads that had more others beside them than the next smaller depth, or in
+ * a probe the present one, would allow.
  * Threads: one owner. */
 #ifndef FILES_READ_PACE_H
 #define FILES_READ_PACE_H
 
 #include "base/common.h"
 
-enum { PACE_LEVELS = 7 }; /* depths 1, 2, 4 … 64 */
+enum { PACE_LEVELS = 9 }; /* depths 1, 2, 4 … 256 */
 
 struct read_pace {
     uint32_t level, level_max; /* depth = 1 << level */
@@ -23,12 +24,12 @@ struct read_pace {
     bool probe_up;             /* the next probe's direction */
     double rates[PACE_LEVELS]; /* bytes per second; 0: not measured */
     double seconds;            /* of this window */
-    uint64_t bytes;
+    double bytes;              /* of its reads, each times those under way */
     uint32_t reads;
     uint32_t alone; /* reads of this window that had too few beside them to count */
 };
 
-/* Starts at `depth`; both are powers of two, at most 64. */
+/* Starts at `depth`; both are powers of two, at most 256. */
 void read_pace_init(struct read_pace *out, uint32_t depth, uint32_t depth_max);
 
 static inline uint32_t read_pace_depth(const struct read_pace *pace)

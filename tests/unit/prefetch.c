@@ -6,9 +6,9 @@
 
 #include <stdlib.h>
 
-enum { LAYERS = 8 };
+enum { LAYERS = 8, PER_TOKEN = 4 };
 
-/* What a visit costs at each level, in some device. */
+/* What a visit takes at each level, in some device. */
 struct device {
     const char *name;
     double cost[PREFETCH_LEVELS];
@@ -16,11 +16,11 @@ struct device {
 };
 
 static const struct device devices[] = {
-    { "nothing to win", { 1.0, 1.2, 1.5, 2.0 }, 0 },
-    { "a little is lost", { 1.0, 1.01, 1.02, 1.03 }, 0 },
-    { "sure ones pay", { 1.0, 0.7, 0.8, 1.1 }, 1 },
-    { "more is better", { 1.0, 0.8, 0.6, 0.4 }, 3 },
-    { "the middle", { 1.0, 0.9, 0.5, 0.6 }, 2 },
+    { "nothing to win", { 1.0, 1.2, 1.5, 2.0, 2.5 }, 0 },
+    { "a little is lost", { 1.0, 1.01, 1.02, 1.03, 1.04 }, 0 },
+    { "sure ones pay", { 1.0, 0.7, 0.8, 1.1, 1.3 }, 1 },
+    { "more is better", { 1.0, 0.8, 0.6, 0.4, 0.3 }, 4 },
+    { "the middle", { 1.0, 0.9, 0.5, 0.6, 0.7 }, 2 },
 };
 
 static double noise(double share)
@@ -28,16 +28,26 @@ static double noise(double share)
     return 1 + share * (2.0 * rand() / RAND_MAX - 1);
 }
 
+/* A token whose visits wait for a share of their time. */
+static void spend_token(struct prefetch *p, const struct device *device, double share,
+                        double waiting)
+{
+    prefetch_token(p);
+    for (unsigned layer = 1; layer < LAYERS; layer++) {
+        double seconds = device->cost[p->level] * noise(share);
+        prefetch_visit(p, seconds, waiting * seconds);
+    }
+}
+
 /* Tokens spent at the best level among the last 1000 of 3000. */
 static unsigned tokens_at_best(const struct device *device, double share)
 {
     struct prefetch p;
     unsigned good = 0;
-    prefetch_init(&p, LAYERS);
+    prefetch_init(&p, LAYERS, PER_TOKEN);
     for (unsigned token = 0; token < 3000; token++) {
         if (token >= 2000) good += p.level == device->best;
-        for (unsigned layer = 0; layer < LAYERS; layer++)
-            prefetch_visit(&p, device->cost[p.level] * noise(share));
+        spend_token(&p, device, share, 0.5);
     }
     return good;
 }
@@ -61,14 +71,52 @@ static void where_it_does_not_pay_it_is_hardly_tried(void **state)
     (void)state;
     struct prefetch p;
     unsigned on = 0;
-    prefetch_init(&p, LAYERS);
+    prefetch_init(&p, LAYERS, PER_TOKEN);
     for (unsigned token = 0; token < 20000; token++) {
         on += p.level > 0;
-        for (unsigned layer = 0; layer < LAYERS; layer++)
-            prefetch_visit(&p, devices[0].cost[p.level]);
+        spend_token(&p, &devices[0], 0, 0.5);
     }
     print_message("    on for %u of 20000 tokens\n", on);
     assert_true(on > 0 && on < 250);
+}
+
+/* Where nobody waits nothing can be won, and after the first trial none is made. */
+static void without_waiting_it_is_not_tried_at_all(void **state)
+{
+    (void)state;
+    struct prefetch p;
+    prefetch_init(&p, LAYERS, PER_TOKEN);
+    for (unsigned token = 0; token < 20; token++) spend_token(&p, &devices[1], 0, 0.01);
+    for (unsigned token = 0; token < 10000; token++) {
+        assert_int_equal(p.level, 0);
+        spend_token(&p, &devices[1], 0, 0.01);
+    }
+    while (p.level == 0) spend_token(&p, &devices[3], 0, 0.9); /* until one does wait */
+}
+
+/* One visit per token: there is no time in which to read ahead. */
+static void one_layer_is_never_ahead(void **state)
+{
+    (void)state;
+    struct prefetch p;
+    prefetch_init(&p, 1, PER_TOKEN);
+    for (unsigned token = 0; token < 100; token++) {
+        assert_int_equal(prefetch_ranks(&p, p.level), 0);
+        prefetch_token(&p);
+    }
+}
+
+/* A token that was broken off says nothing. */
+static void half_a_token_does_not_count(void **state)
+{
+    (void)state;
+    struct prefetch p;
+    prefetch_init(&p, LAYERS, PER_TOKEN);
+    for (unsigned i = 0; i < 100; i++) {
+        prefetch_token(&p);
+        for (unsigned layer = 2; layer < LAYERS; layer++) prefetch_visit(&p, 1, 0);
+        assert_int_equal(p.tokens, 0);
+    }
 }
 
 /* A device that changes is noticed. */
@@ -76,14 +124,10 @@ static void the_answer_may_change(void **state)
 {
     (void)state;
     struct prefetch p;
-    prefetch_init(&p, LAYERS);
-    for (unsigned token = 0; token < 500; token++)
-        for (unsigned layer = 0; layer < LAYERS; layer++)
-            prefetch_visit(&p, devices[3].cost[p.level]);
-    assert_int_equal(p.home, 3);
-    for (unsigned token = 0; token < 5000; token++)
-        for (unsigned layer = 0; layer < LAYERS; layer++)
-            prefetch_visit(&p, devices[0].cost[p.level]);
+    prefetch_init(&p, LAYERS, PER_TOKEN);
+    for (unsigned token = 0; token < 100; token++) spend_token(&p, &devices[3], 0, 0.5);
+    assert_int_equal(p.home, 4);
+    for (unsigned token = 0; token < 5000; token++) spend_token(&p, &devices[0], 0, 0.5);
     assert_int_equal(p.home, 0);
 }
 
@@ -91,7 +135,7 @@ static void ranks_are_trusted_by_experience(void **state)
 {
     (void)state;
     struct prefetch p;
-    prefetch_init(&p, LAYERS);
+    prefetch_init(&p, LAYERS, PER_TOKEN);
     for (int i = 0; i < 1000; i++) {
         prefetch_learn(&p, 0, i % 10 != 0);
         prefetch_learn(&p, 1, i % 3 == 0);
@@ -107,6 +151,8 @@ static void ranks_are_trusted_by_experience(void **state)
     assert_true(prefetch_trusts(&p, 2, 3));
     assert_false(prefetch_trusts(&p, 3, 3));
     assert_false(prefetch_trusts(&p, PREFETCH_RANKS, 3));
+    assert_int_equal(prefetch_ranks(&p, 0), 0);
+    assert_true(prefetch_ranks(&p, 1) < prefetch_ranks(&p, 2));
     assert_true(prefetch_distance(&p, 0) < prefetch_distance(&p, 1));
     assert_true(prefetch_distance(&p, 3) < 1e6f);
 }
@@ -116,6 +162,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_level_goes_where_the_time_is),
         cmocka_unit_test(where_it_does_not_pay_it_is_hardly_tried),
+        cmocka_unit_test(without_waiting_it_is_not_tried_at_all),
+        cmocka_unit_test(one_layer_is_never_ahead),
+        cmocka_unit_test(half_a_token_does_not_count),
         cmocka_unit_test(the_answer_may_change),
         cmocka_unit_test(ranks_are_trusted_by_experience),
     };

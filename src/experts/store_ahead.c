@@ -1,0 +1,157 @@
+/* store_ahead.c: what is read before it is asked for.
+ *
+ * One token's experts are predicted by the router, ranked, and read if their rank has
+ * been right often enough (prefetch.h).  A piece of a prompt wants nearly all experts of
+ * a layer: those that the last piece wanted, or at first all of them, are read in the
+ * order of the file while the layer before computes. */
+#include "experts/store_internal.h"
+
+#include "base/clock.h"
+
+/* ------------------------------------------------------------------- judging */
+
+/* How right were the predictions for this layer? */
+static void judge_predictions(struct expert_store *store, const struct expert_wish *wish)
+{
+    for (size_t i = 0; i < store->prediction_count; i++) {
+        const struct prediction *prediction = &store->predictions[i];
+        if (layer_of(store, prediction->place) != wish->layer) break;
+        bool right = wish->uses[prediction->place % store->experts] > 0;
+        prefetch_learn(&store->prefetch, prediction->rank, right);
+        store->counters.predictions++;
+        store->counters.predictions_right += right;
+    }
+    store->prediction_count = 0;
+}
+
+/* What has the visit that ends cost in time?  Those of prompts say nothing. */
+static void judge_time(struct expert_store *store, const struct expert_wish *wish, double now)
+{
+    bool decode = wish->rows <= DECODE_ROWS_MAX && store->visit_rows == wish->rows;
+    if (decode && wish->layer > store->visit_layer)
+        prefetch_visit(&store->prefetch, now - store->visit_at,
+                       store->counters.wait_seconds - store->waited_then);
+    else
+        prefetch_token(&store->prefetch);
+}
+
+static void remember_prompt(struct expert_store *store, const struct expert_wish *wish)
+{
+    uint8_t *uses = store->prompt_uses + place_of(store, wish->layer, 0);
+    if (wish->rows <= DECODE_ROWS_MAX) return;
+    store->prompt_rows[wish->layer] = wish->rows;
+    for (uint32_t e = 0; e < store->experts; e++) uses[e] = wish->uses[e] > 0;
+}
+
+void ahead_judge(struct expert_store *store, const struct expert_wish *wish, double now)
+{
+    judge_time(store, wish, now);
+    judge_predictions(store, wish);
+    remember_prompt(store, wish);
+    store->ahead_layer = NO_LAYER;
+    store->coming.count = store->coming.next = 0;
+}
+
+/* ------------------------------------------------------------------- a token */
+
+uint32_t ahead_level(const struct expert_store *store)
+{
+    if (store->plan.resident || store->options.ahead == AHEAD_NEVER) return 0;
+    return store->options.ahead == AHEAD_ALWAYS ? ALWAYS_LEVEL : store->prefetch.level;
+}
+
+uint32_t expert_store_wants_predictions(struct expert_store *store)
+{
+    store->asked_at = clock_seconds();
+    return prefetch_ranks(&store->prefetch, ahead_level(store));
+}
+
+/* Of the list, the surest that comes after `last` (the first among equals first);
+ * `count`: there is none.  What is no number is never sure. */
+static size_t next_surest(const float *weights, size_t count, size_t last)
+{
+    size_t best = count;
+    for (size_t i = 0; i < count; i++) {
+        bool after = last == count || weights[i] < weights[last] ||
+                     (weights[i] == weights[last] && i > last);
+        if (after && weights[i] == weights[i] && (best == count || weights[i] > weights[best]))
+            best = i;
+    }
+    return best;
+}
+
+static bool is_known(const struct expert_store *store, uint32_t place)
+{
+    if (store->slot_of[place] != NO_SLOT) return true;
+    for (size_t i = 0; i < store->prediction_count; i++)
+        if (store->predictions[i].place == place) return true;
+    return false;
+}
+
+/* Those that are not in memory, ranked. */
+static void rank_predictions(struct expert_store *store, uint32_t layer, const uint32_t *experts,
+                             const float *weights, size_t count)
+{
+    size_t at = count;
+    store->prediction_count = 0;
+    for (uint32_t rank = 0; rank < PREFETCH_RANKS; rank++) {
+        at = next_surest(weights, count, at);
+        if (at == count) return;
+        uint32_t place = place_of(store, layer, experts[at]);
+        if (!is_known(store, place))
+            store->predictions[store->prediction_count++] = (struct prediction){ place, rank };
+    }
+}
+
+void expert_store_expect(struct expert_store *store, uint32_t layer, const uint32_t *experts,
+                         const float *weights, size_t count)
+{
+    struct async_read *reads = NULL, **end = &reads;
+    uint32_t level = ahead_level(store);
+    rank_predictions(store, layer, experts, weights, count);
+    store->ahead_layer = layer;
+    store->ahead_whole = false;
+    slots_begin_taking(store);
+    for (size_t i = 0; i < store->prediction_count; i++) {
+        const struct prediction *prediction = &store->predictions[i];
+        if (!prefetch_trusts(&store->prefetch, prediction->rank, level)) continue;
+        float distance = prefetch_distance(&store->prefetch, prediction->rank);
+        if (!reading_begin(store, end, prediction->place, distance, true)) break;
+        while (*end) end = &(*end)->next;
+    }
+    async_reader_submit(store->reader, reads);
+    store->counters.predict_seconds += clock_seconds() - store->asked_at;
+}
+
+/* ------------------------------------------------------------------ a prompt */
+
+/* Do `rows` rows want more than half of a layer's experts, if they choose evenly? */
+static bool want_most(const struct expert_store *store, uint32_t rows)
+{
+    float left = 1.0f, per_token = (float)store->options.config->experts_per_token;
+    for (uint32_t i = 0; i < rows && left > 0.5f; i++)
+        left -= left * per_token / (float)store->experts;
+    return left <= 0.5f;
+}
+
+void expert_store_expect_rows(struct expert_store *store, uint32_t layer, uint32_t rows)
+{
+    if (store->plan.resident || store->options.ahead == AHEAD_NEVER) return;
+    if (rows <= DECODE_ROWS_MAX || !want_most(store, rows)) return;
+    bool known = store->prompt_rows[layer] >= rows / 2;
+    store->ahead_layer = layer;
+    store->ahead_whole = true;
+    store->coming.count = store->coming.next = 0;
+    for (uint32_t e = 0; e < store->experts; e++) {
+        uint32_t place = place_of(store, layer, e);
+        if (store->slot_of[place] != NO_SLOT) continue;
+        if (!known || store->prompt_uses[place]) reading_add(store, &store->coming, place);
+    }
+    ahead_continue(store);
+}
+
+void ahead_continue(struct expert_store *store)
+{
+    if (store->missing.next < store->missing.count) return;
+    reading_begin_list(store, &store->coming, 1.0f, true);
+}

@@ -1,0 +1,189 @@
+/* store_internal.h: what the parts of the store share; for src/experts/store*.c only.
+ *
+ *     store.c          making, budget, numbers
+ *     store_slots.c    who has a slot, who has to go
+ *     store_reading.c  from slots to reads and back
+ *     store_visit.c    visits and leases
+ *     store_ahead.c    what is read before it is asked for
+ *     store_check.c    the invariants
+ */
+#ifndef EXPERTS_STORE_INTERNAL_H
+#define EXPERTS_STORE_INTERNAL_H
+
+#include "experts/eviction.h"
+#include "experts/layout.h"
+#include "experts/prefetch.h"
+#include "experts/slot_plan.h"
+#include "experts/store.h"
+
+enum {
+    REQUESTS = 1024,    /* reads that may be submitted at a time */
+    VICTIMS_MAX = 64,   /* found in one look at the slots */
+    ALWAYS_LEVEL = 2,   /* of AHEAD_ALWAYS */
+    DECODE_ROWS_MAX = 4 /* a step of more rows wants too many experts to predict each */
+};
+
+#define NO_SLOT  UINT32_MAX
+#define NO_PLACE UINT32_MAX
+#define NO_LAYER UINT32_MAX
+
+enum slot_state { SLOT_EMPTY, SLOT_READING, SLOT_READY, SLOT_FAILED };
+
+/* Small, for all of them are looked at when a victim is sought. */
+struct expert_slot {
+    uint32_t place; /* layer x experts + expert that it holds or awaits; NO_PLACE: empty */
+    uint32_t leases;
+    uint64_t wanted; /* number of the visit that waits for it */
+    uint8_t state;
+    bool ahead;     /* read ahead, and no visit has asked for it yet */
+    bool inherited; /* its read had begun before the visit that waits for it */
+    uint16_t pieces_left;
+};
+
+/* Of a slot: what its read has brought, and the first piece that failed. */
+struct slot_read {
+    uint64_t bytes;
+    bool ahead; /* it was begun ahead */
+    int error;
+    uint32_t file;
+    uint64_t offset;
+    size_t missing; /* bytes */
+};
+
+/* An expert that was not in memory when it was predicted. */
+struct prediction {
+    uint32_t place, rank;
+};
+
+struct victim {
+    float distance; /* expected visits until it is used */
+    uint32_t slot;
+};
+
+/* Experts whose reads are to begin, in this order. */
+struct place_list {
+    uint32_t *places; /* [experts] */
+    size_t count, next;
+};
+
+struct expert_store {
+    struct expert_store_options options;
+    struct arena arena;
+    struct async_reader *reader;
+    bool direct;
+    uint32_t layers, experts; /* experts per layer */
+    struct eviction eviction;
+
+    uint64_t *layer_bytes; /* [layers] of a slot */
+    struct slot_plan plan;
+    uint8_t *memory;
+    struct expert_slot *slots; /* [plan.capacity] */
+    struct slot_read *reads;   /* [plan.capacity] */
+    uint32_t *slot_of;         /* [layers x experts], NO_SLOT: not in memory */
+    uint32_t *empty;           /* [plan.capacity] those of a class from its first slot on */
+    size_t *empty_count;       /* [classes] */
+    size_t present, failed;    /* slots READY, FAILED */
+    struct victim victims[VICTIMS_MAX];
+    size_t victim_count, victim_next;
+
+    struct async_read *requests;      /* [REQUESTS] */
+    struct async_read *free_requests; /* linked */
+    size_t free_count;
+
+    /* of the visit at hand */
+    uint64_t visit; /* its number */
+    uint32_t visit_layer, visit_rows;
+    double visit_at;    /* when it began … */
+    double waited_then; /* … and how much had been waited until then */
+    uint32_t *pending;  /* [experts] asked for and not yet handed out */
+    size_t pending_count;
+    struct place_list missing; /* by place in the file */
+    uint32_t *one_row;         /* [experts] what a visit without numbers stands for */
+
+    struct prefetch prefetch;
+    uint32_t ahead_layer; /* the layer that is expected next; NO_LAYER: none */
+    bool ahead_whole;     /* nearly all of its experts */
+    struct prediction predictions[PREFETCH_RANKS];
+    size_t prediction_count;
+    struct place_list coming; /* what a prompt will want of that layer, by place in the file */
+    uint8_t *prompt_uses;     /* [layers x experts] did the last piece of a prompt want it? */
+    uint32_t *prompt_rows;    /* [layers] how many rows that piece had; 0: none yet */
+    double asked_at;          /* when predictions were wanted */
+
+    uint64_t *uses; /* [layers x experts] */
+    struct expert_counters counters;
+    struct read_activity disk_before; /* when the counters were reset */
+};
+
+static inline uint32_t place_of(const struct expert_store *store, uint32_t layer, uint32_t expert)
+{
+    return layer * store->experts + expert;
+}
+
+static inline uint32_t layer_of(const struct expert_store *store, uint32_t place)
+{
+    return place / store->experts;
+}
+
+static inline uint32_t class_of(const struct expert_store *store, uint32_t place)
+{
+    return store->plan.class_of[layer_of(store, place)];
+}
+
+/* ------------------------------------------------------------ store_slots.c */
+
+/* All slots are empty; nothing may be under way. */
+void slots_reset(struct expert_store *store);
+
+uint8_t *slots_memory(const struct expert_store *store, uint32_t slot, uint32_t place);
+
+/* READY or FAILED → EMPTY */
+void slots_empty(struct expert_store *store, uint32_t slot);
+
+/* Before a series of takes: what was known about victims is old. */
+void slots_begin_taking(struct expert_store *store);
+
+/* An empty slot for the place, if need be by evicting an expert whose next use is more
+ * than `distance` visits away; NO_SLOT: there is none. */
+uint32_t slots_take(struct expert_store *store, uint32_t place, float distance);
+
+/* ---------------------------------------------------------- store_reading.c */
+
+void reading_layout(struct expert_layout *out, const struct expert_store *store, uint32_t place);
+
+/* EMPTY → READING: the reads are put at the head of *list.  False when there is no
+ * slot (`distance`: see slots_take), or no request, at the moment. */
+bool reading_begin(struct expert_store *store, struct async_read **list, uint32_t place,
+                   float distance, bool ahead);
+
+/* Begins what is on the list, as far as there are slots and requests. */
+void reading_begin_list(struct expert_store *store, struct place_list *list, float distance,
+                        bool ahead);
+
+/* Takes in the reads that have finished; false when there was none. */
+bool reading_collect(struct expert_store *store, bool block);
+
+/* FAILED → EMPTY, with the reason. */
+mf_status reading_report(struct expert_store *store, uint32_t slot, mf_error *why);
+
+/* Adds to a list that is in the order of the file, as most checkpoints are. */
+void reading_add(const struct expert_store *store, struct place_list *list, uint32_t place);
+
+/* ------------------------------------------------------------ store_visit.c */
+
+/* Nobody is waited for any more; failures that were not reported are forgotten. */
+void visit_end(struct expert_store *store);
+
+/* ------------------------------------------------------------ store_ahead.c */
+
+/* A visit begins, and its experts have not been looked for yet: what does it say about
+ * the predictions, and about the time since the visit before? */
+void ahead_judge(struct expert_store *store, const struct expert_wish *wish, double now);
+
+/* How much is read ahead for a token. */
+uint32_t ahead_level(const struct expert_store *store);
+
+/* Goes on with what a prompt will want next, when everything that is wanted now has begun. */
+void ahead_continue(struct expert_store *store);
+
+#endif

@@ -1,0 +1,153 @@
+#include "experts/store_internal.h"
+
+#include "base/status.h"
+
+#include <errno.h>
+
+void reading_layout(struct expert_layout *out, const struct expert_store *store, uint32_t place)
+{
+    expert_layout_make(out, &store->options.layers[layer_of(store, place)], place % store->experts,
+                       store->reader);
+}
+
+static struct async_read *take_request(struct expert_store *store)
+{
+    struct async_read *read = store->free_requests;
+    store->free_requests = read->next;
+    store->free_count--;
+    return read;
+}
+
+bool reading_begin(struct expert_store *store, struct async_read **list, uint32_t place,
+                   float distance, bool ahead)
+{
+    struct expert_layout layout;
+    reading_layout(&layout, store, place);
+    if (store->free_count < layout.piece_count) return false;
+    uint32_t index = slots_take(store, place, distance);
+    if (index == NO_SLOT) return false;
+    uint8_t *memory = slots_memory(store, index, place);
+    store->slots[index] = (struct expert_slot){ .place = place,
+                                                .wanted = ahead ? 0 : store->visit,
+                                                .state = SLOT_READING,
+                                                .ahead = ahead,
+                                                .pieces_left = (uint16_t)layout.piece_count };
+    store->reads[index] = (struct slot_read){ .ahead = ahead };
+    store->slot_of[place] = index;
+    for (size_t i = layout.piece_count; i-- > 0;) {
+        const struct expert_piece *piece = &layout.pieces[i];
+        struct async_read *read = take_request(store);
+        *read = (struct async_read){ .file = piece->file,
+                                     .tag = index,
+                                     .offset = piece->offset,
+                                     .count = piece->count,
+                                     .out = memory + piece->at,
+                                     .needed = piece->needed,
+                                     .ahead = ahead,
+                                     .next = *list };
+        *list = read;
+    }
+    return true;
+}
+
+void reading_begin_list(struct expert_store *store, struct place_list *list, float distance,
+                        bool ahead)
+{
+    struct async_read *reads = NULL, **end = &reads;
+    if (list->next == list->count) return;
+    slots_begin_taking(store);
+    for (; list->next < list->count; list->next++) {
+        if (!reading_begin(store, end, list->places[list->next], distance, ahead)) break;
+        while (*end) end = &(*end)->next;
+    }
+    async_reader_submit(store->reader, reads);
+}
+
+/* READING → READY, or FAILED.  A failure that no visit waits for is forgotten; one of
+ * a read that the visit did not begin itself makes it begin one. */
+static void end_read(struct expert_store *store, uint32_t index)
+{
+    struct expert_slot *slot = &store->slots[index];
+    const struct slot_read *read = &store->reads[index];
+    if (read->ahead && read->bytes > 0) {
+        store->counters.ahead_reads++;
+        store->counters.bytes_ahead += read->bytes;
+    }
+    if (!read->error) {
+        slot->state = SLOT_READY;
+        store->present++;
+        return;
+    }
+    bool wanted = slot->wanted == store->visit;
+    slot->state = SLOT_FAILED;
+    store->failed++;
+    if (wanted && !slot->inherited) return;
+    if (wanted) store->missing.places[store->missing.count++] = slot->place;
+    slots_empty(store, index);
+}
+
+static void take_in(struct expert_store *store, struct async_read *read)
+{
+    struct slot_read *total = &store->reads[read->tag];
+    if (!read->error) {
+        total->bytes += read->needed;
+        store->counters.bytes_read += read->needed;
+    } else if (!total->error) {
+        total->error = read->error;
+        total->file = read->file;
+        total->offset = read->offset + read->done;
+        total->missing = read->needed - read->done;
+    }
+    if (--store->slots[read->tag].pieces_left == 0) end_read(store, read->tag);
+    read->next = store->free_requests;
+    store->free_requests = read;
+    store->free_count++;
+}
+
+bool reading_collect(struct expert_store *store, bool block)
+{
+    struct async_read *read = async_reader_wait(store->reader, block), *next;
+    if (!read) return false;
+    for (; read; read = next) {
+        next = read->next;
+        take_in(store, read);
+    }
+    return true;
+}
+
+mf_status reading_report(struct expert_store *store, uint32_t index, mf_error *why)
+{
+    const struct slot_read *read = &store->reads[index];
+    const struct file *file = &store->options.directory->files[read->file];
+    uint32_t layer = layer_of(store, store->slots[index].place);
+    uint32_t expert = store->slots[index].place % store->experts;
+    unsigned long long offset = read->offset;
+    slots_empty(store, index);
+    if (!file->handle)
+        return fail(why, MF_ERR_IO, "layer %u, expert %u: %s is not there", layer, expert,
+                    file->path);
+    if (read->error == ENODATA)
+        return fail(why, MF_ERR_IO,
+                    "layer %u, expert %u: %s ends at byte %llu, %zu more were expected", layer,
+                    expert, file->path, offset, read->missing);
+    return fail_errno(why, MF_ERR_IO, read->error,
+                      "layer %u, expert %u: %s cannot be read at byte %llu", layer, expert,
+                      file->path, offset);
+}
+
+static uint64_t file_position(const struct expert_store *store, uint32_t place)
+{
+    const struct expert_matrix *m =
+        &store->options.layers[layer_of(store, place)].experts[EXPERT_GATE];
+    const struct extent *extent = &m->values[place % store->experts];
+    return ((uint64_t)extent->file << 48) + extent->offset;
+}
+
+void reading_add(const struct expert_store *store, struct place_list *list, uint32_t place)
+{
+    uint64_t position = file_position(store, place);
+    size_t at = list->count++;
+    for (; at > 0 && file_position(store, list->places[at - 1]) > position; at--)
+        list->places[at] = list->places[at - 1];
+    list->places[at] = place;
+}

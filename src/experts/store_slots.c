@@ -1,0 +1,94 @@
+#include "experts/store_internal.h"
+
+void slots_reset(struct expert_store *store)
+{
+    size_t places = (size_t)store->layers * store->experts;
+    for (size_t i = 0; i < places; i++) store->slot_of[i] = NO_SLOT;
+    for (size_t c = 0; c < store->plan.class_count; c++) {
+        const struct slot_class *class = &store->plan.classes[c];
+        store->empty_count[c] = class->count;
+        for (size_t i = 0; i < class->count; i++) /* the first slot is on top */
+            store->empty[class->first_slot + i] =
+                (uint32_t)(class->first_slot + class->count - 1 - i);
+    }
+    for (size_t i = 0; i < store->plan.capacity; i++)
+        store->slots[i] = (struct expert_slot){ .place = NO_PLACE };
+    store->present = store->failed = 0;
+}
+
+uint8_t *slots_memory(const struct expert_store *store, uint32_t slot, uint32_t place)
+{
+    const struct slot_class *class = &store->plan.classes[class_of(store, place)];
+    return store->memory + class->memory_at + (slot - class->first_slot) * class->bytes;
+}
+
+void slots_empty(struct expert_store *store, uint32_t index)
+{
+    struct expert_slot *slot = &store->slots[index];
+    uint32_t c = class_of(store, slot->place);
+    if (slot->state == SLOT_READY) store->present--;
+    if (slot->state == SLOT_FAILED) store->failed--;
+    if (slot->ahead && store->reads[index].bytes > 0) {
+        store->counters.ahead_wasted++;
+        store->counters.bytes_wasted += store->reads[index].bytes;
+    }
+    store->slot_of[slot->place] = NO_SLOT;
+    store->empty[store->plan.classes[c].first_slot + store->empty_count[c]++] = index;
+    *slot = (struct expert_slot){ .place = NO_PLACE };
+}
+
+/* ---------------------------------------------------------------- eviction */
+
+static bool is_evictable(const struct expert_store *store, const struct expert_slot *slot)
+{
+    return slot->state == SLOT_READY && slot->leases == 0 && slot->wanted != store->visit;
+}
+
+/* Expected visits until the slot's expert is used.  What was read ahead is used next; so
+ * is all of a layer that a prompt comes to. */
+static float distance_of(const struct expert_store *store, const struct expert_slot *slot)
+{
+    uint32_t layer = layer_of(store, slot->place);
+    if (layer == store->ahead_layer && (slot->ahead || store->ahead_whole)) return 1.0f;
+    return eviction_distance(&store->eviction, layer, slot->place % store->experts);
+}
+
+/* The slots of a class whose experts are wanted last, the very last first. */
+static void find_victims(struct expert_store *store, const struct slot_class *class)
+{
+    struct victim *victims = store->victims;
+    size_t count = 0;
+    for (size_t i = 0; i < class->count; i++) {
+        uint32_t index = (uint32_t)(class->first_slot + i);
+        const struct expert_slot *slot = &store->slots[index];
+        if (!is_evictable(store, slot)) continue;
+        float distance = distance_of(store, slot);
+        if (count == VICTIMS_MAX && distance <= victims[count - 1].distance) continue;
+        size_t at = count < VICTIMS_MAX ? count++ : count - 1;
+        for (; at > 0 && victims[at - 1].distance < distance; at--) victims[at] = victims[at - 1];
+        victims[at] = (struct victim){ distance, index };
+    }
+    store->victim_count = count;
+    store->victim_next = 0;
+}
+
+void slots_begin_taking(struct expert_store *store)
+{
+    store->victim_count = store->victim_next = 0;
+}
+
+uint32_t slots_take(struct expert_store *store, uint32_t place, float distance)
+{
+    uint32_t c = class_of(store, place);
+    const struct slot_class *class = &store->plan.classes[c];
+    if (store->empty_count[c] == 0) {
+        if (store->victim_next == store->victim_count) find_victims(store, class);
+        if (store->victim_count == 0) return NO_SLOT;
+        const struct victim *victim = &store->victims[store->victim_next];
+        if (victim->distance <= distance) return NO_SLOT;
+        store->victim_next++;
+        store->counters.evictions++;
+        slots_empty(store, victim->slot);
+    }
+    return store->empty[class->first_slot + --store->empty_count[c]];
+}

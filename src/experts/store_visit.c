@@ -1,0 +1,166 @@
+#include "experts/store_internal.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+
+#include <assert.h>
+
+/* ------------------------------------------------------------------- begin */
+
+void visit_end(struct expert_store *store)
+{
+    store->pending_count = 0;
+    store->missing.count = store->missing.next = 0;
+    store->visit++;
+    for (uint32_t i = 0; store->failed > 0 && i < store->plan.capacity; i++)
+        if (store->slots[i].state == SLOT_FAILED) slots_empty(store, i);
+}
+
+/* Who is wanted is counted, and not evicted from here on; who is missing is listed. */
+static void want(struct expert_store *store, uint32_t place)
+{
+    struct expert_counters *counters = &store->counters;
+    uint32_t index = store->slot_of[place];
+    store->uses[place]++;
+    if (index == NO_SLOT) {
+        counters->misses++;
+        reading_add(store, &store->missing, place);
+        return;
+    }
+    struct expert_slot *slot = &store->slots[index];
+    if (slot->state == SLOT_READY) {
+        counters->hits++;
+        if (slot->ahead) counters->ahead_hits++;
+    } else if (slot->ahead) {
+        counters->ahead_late++;
+        async_reader_promote(store->reader, index);
+    } else {
+        counters->misses++; /* a visit before this one asked and was given up */
+    }
+    slot->inherited = slot->state == SLOT_READING;
+    slot->ahead = false;
+    slot->wanted = store->visit;
+}
+
+/* With few slots everything that is ready is handed out a part at a time, so that
+ * there are slots left to be read into. */
+void expert_visit_begin_rows(struct expert_visit *visit, struct expert_store *store,
+                             const struct expert_wish *wish)
+{
+    double now = clock_seconds();
+    reading_collect(store, false);
+    visit_end(store);
+    ahead_judge(store, wish, now);
+    eviction_visit(&store->eviction, wish->layer, wish->uses, wish->rows);
+    store->visit_layer = wish->layer;
+    store->visit_rows = wish->rows;
+    store->visit_at = now;
+    store->waited_then = store->counters.wait_seconds;
+    store->pending_count = wish->count;
+    for (size_t i = 0; i < wish->count; i++) {
+        store->pending[i] = wish->experts[i];
+        want(store, place_of(store, wish->layer, wish->experts[i]));
+    }
+    async_reader_cancel_ahead(store->reader); /* who is wanted has been promoted */
+    reading_begin_list(store, &store->missing, -1.0f, false);
+    *visit = (struct expert_visit){ .store = store, .layer = wish->layer, .number = store->visit };
+}
+
+void expert_visit_begin(struct expert_visit *visit, struct expert_store *store, uint32_t layer,
+                        const uint32_t *experts, size_t count)
+{
+    memset(store->one_row, 0, store->experts * sizeof *store->one_row);
+    for (size_t i = 0; i < count; i++) store->one_row[experts[i]] = 1;
+    struct expert_wish wish = {
+        .layer = layer, .experts = experts, .count = count, .rows = 1, .uses = store->one_row
+    };
+    expert_visit_begin_rows(visit, store, &wish);
+}
+
+/* -------------------------------------------------------------------- next */
+
+/* While experts wait for slots, part of the slots is left to be read into. */
+static size_t lease_limit(const struct expert_store *store, uint32_t layer, size_t capacity)
+{
+    if (store->missing.next == store->missing.count) return capacity;
+    size_t slots = store->plan.classes[store->plan.class_of[layer]].count;
+    return min_size(capacity, max_size(slots / 2, 1));
+}
+
+static void lease_slot(struct expert_lease *out, struct expert_store *store, uint32_t index)
+{
+    struct expert_slot *slot = &store->slots[index];
+    const struct layer_weights *layer = &store->options.layers[layer_of(store, slot->place)];
+    struct expert_layout layout;
+    reading_layout(&layout, store, slot->place);
+    slot->leases++;
+    slot->wanted = 0;
+    const uint8_t *memory = slots_memory(store, index, slot->place);
+    *out = (struct expert_lease){ .view = expert_layout_view(&layout, layer, memory),
+                                  .expert = slot->place % store->experts,
+                                  .store = store,
+                                  .slot = index };
+}
+
+/* Leases those that are ready; a failure is reported once and ends the visit. */
+static size_t hand_out(const struct expert_visit *visit, struct expert_lease *leases,
+                       size_t capacity, mf_status *status, mf_error *why)
+{
+    struct expert_store *store = visit->store;
+    size_t given = 0, kept = 0, limit = lease_limit(store, visit->layer, capacity);
+    for (size_t i = 0; i < store->pending_count; i++) {
+        uint32_t expert = store->pending[i];
+        uint32_t index = store->slot_of[place_of(store, visit->layer, expert)];
+        enum slot_state state = index == NO_SLOT ? SLOT_EMPTY : store->slots[index].state;
+        if (state == SLOT_FAILED && *status == MF_OK) *status = reading_report(store, index, why);
+        if (state == SLOT_READY && given < limit)
+            lease_slot(&leases[given++], store, index);
+        else
+            store->pending[kept++] = expert;
+    }
+    store->pending_count = kept;
+    if (*status == MF_OK) return given;
+    while (given > 0) expert_lease_end(&leases[--given]);
+    return 0;
+}
+
+/* Nothing is ready: waits for a read.  False: there is none, and no slot for one. */
+static bool wait_for_reads(struct expert_store *store)
+{
+    double begin = clock_seconds();
+    bool came = reading_collect(store, true);
+    store->counters.waits++;
+    store->counters.wait_seconds += clock_seconds() - begin;
+    return came;
+}
+
+size_t expert_visit_next(struct expert_visit *visit, struct expert_lease *leases, size_t capacity,
+                         mf_status *status, mf_error *why)
+{
+    struct expert_store *store = visit->store;
+    *status = MF_OK;
+    if (visit->number != store->visit) {
+        *status = fail(why, MF_ERR_ARGUMENT, "the visit has ended: another one has begun");
+        return 0;
+    }
+    while (store->pending_count > 0) {
+        reading_collect(store, false);
+        reading_begin_list(store, &store->missing, -1.0f, false);
+        ahead_continue(store);
+        size_t given = hand_out(visit, leases, capacity, status, why);
+        if (given > 0) return given;
+        if (*status == MF_OK && !wait_for_reads(store))
+            *status = fail(why, MF_ERR_ARGUMENT,
+                           "all %zu slots are leased; a lease must end before the visit goes on",
+                           store->plan.slot_count);
+        if (*status != MF_OK) visit_end(store);
+    }
+    return 0;
+}
+
+void expert_lease_end(struct expert_lease *lease)
+{
+    struct expert_slot *slot = &lease->store->slots[lease->slot];
+    assert(slot->leases > 0);
+    slot->leases--;
+}

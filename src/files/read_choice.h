@@ -1,0 +1,40 @@
+/* read_choice.h: which of two ways to read is the faster one here.
+ *
+ * Nobody knows beforehand: it depends on kernel, file system and disk.  So the first
+ * real reads are divided between them, and the better one does all the others.
+ *
+ *     first ─▶ second ─▶ first ─▶ second ─▶ OVER: the faster one, or the first
+ *                                           if there is hardly a difference
+ *
+ * A phase begins with reads that do not count, for some of the phase before are still
+ * under way.  Rates are bytes per second in which at least one read was under way.
+ * Threads: one owner. */
+#ifndef FILES_READ_CHOICE_H
+#define FILES_READ_CHOICE_H
+
+#include "base/common.h"
+
+enum { CHOICE_WAYS = 2, CHOICE_PHASES = 4 };
+
+struct read_choice {
+    uint32_t active; /* the way to be used now */
+    uint32_t phase;  /* CHOICE_PHASES: over */
+    uint32_t reads;  /* of this phase */
+    uint64_t bytes_before;
+    double seconds_before;
+    uint64_t bytes[CHOICE_WAYS];
+    double seconds[CHOICE_WAYS];
+};
+
+/* With one way there is nothing to choose. */
+void read_choice_init(struct read_choice *out, uint32_t ways);
+
+static inline bool read_choice_is_over(const struct read_choice *choice)
+{
+    return choice->phase == CHOICE_PHASES;
+}
+
+/* Another read has finished; until now there were so many bytes in so many seconds. */
+void read_choice_note(struct read_choice *choice, uint64_t bytes, double seconds);
+
+#endif
