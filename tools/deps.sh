@@ -17,6 +17,7 @@ command pkg-config pkg-config
 library jansson libjansson-dev
 library libpcre2-8 libpcre2-dev
 library libutf8proc libutf8proc-dev
+library libxxhash libxxhash-dev
 library libedit libedit-dev
 library liburing liburing-dev
 '

@@ -109,6 +109,11 @@ static void print_table(const struct inspection *i, const struct placement *plac
            i->supported ? "" : " (cannot be run)");
     printf("files       %zu %s, %s\n", i->directory.file_count, i->layout,
            size_text(i->bytes, size, sizeof size));
+    if (i->packed.tensor_count) {
+        printf("packed      layout %s, from %s (%s); experts %s, the rest %s\n", PACKED_LAYOUT,
+               i->packed.origin.name, i->packed.origin.kind, i->packed.origin.experts,
+               i->packed.origin.rest);
+    }
     printf("weights     %s, %s in experts", count_text(i->parameters, all, sizeof all),
            count_text(i->expert_parameters, experts, sizeof experts));
     if (i->supported) {
@@ -184,6 +189,13 @@ static void print_json(const struct inspection *i, const struct placement *place
         (json_int_t)i->bytes, "parameters", "total", (json_int_t)i->parameters, "experts",
         (json_int_t)i->expert_parameters, "formats", formats_json_new(i));
 
+    if (i->packed.tensor_count) {
+        const struct packed_origin *o = &i->packed.origin;
+        json_object_set_new(out, "packed",
+                            json_pack("{s:s,s:s,s:s,s:s,s:s,s:s}", "layout", PACKED_LAYOUT, "from",
+                                      o->name, "kind", o->kind, "fingerprint", o->fingerprint,
+                                      "experts", o->experts, "rest", o->rest));
+    }
     if (i->supported) {
         json_object_set_new(json_object_get(out, "parameters"), "active",
                             json_integer((json_int_t)inspection_active_parameters(i)));

@@ -37,6 +37,7 @@ struct command {
 #define COMMAND_LIST(X)                                                                            \
     X(run)                                                                                         \
     X(inspect)                                                                                     \
+    X(convert)                                                                                     \
     X(selftest)                                                                                    \
     X(bench)                                                                                       \
     X(generate)                                                                                    \

@@ -22,21 +22,27 @@ static void note_problem(struct inspection *i, mf_status status, const mf_error 
 
 static mf_status open_tensors(struct inspection *i, const char *parts, mf_error *why)
 {
+    bool packed = false;
+    mf_status status = packed_probe(&packed, &files_posix, i->path, why);
+
+    if (status != MF_OK) return status;
+    if (packed) {
+        i->layout = "packed";
+        return packed_open(&i->packed, &i->directory, &files_posix, i->path, why);
+    }
     if (strcmp(parts, i->path) == 0) {
         i->layout = "safetensors";
         return safetensors_open(&i->directory, &files_posix, i->path, why);
     }
-    i->layout = "packed";
+    i->layout = "ancestors";
     return seeds_layout_open_parent(&i->directory, &files_posix, i->path, false, why);
 }
 
-static mf_status open_directory(struct inspection *i, mf_error *why)
+static mf_status open_directory(struct inspection *i, const char *parts, mf_error *why)
 {
-    char parts[PATH_CAPACITY], path[PATH_CAPACITY];
+    char path[PATH_CAPACITY];
     mf_error problem = { .text = "" };
-    mf_status status = model_path_of_parts(parts, i->path, why);
-
-    if (status == MF_OK) status = path_join(path, sizeof path, parts, "config.json", why);
+    mf_status status = path_join(path, sizeof path, parts, "config.json", why);
     if (status == MF_OK) {
         status = json_read_file_new(&i->config_json, &files_posix, path, CONFIG_LIMIT, why);
     }
@@ -47,17 +53,13 @@ static mf_status open_directory(struct inspection *i, mf_error *why)
     return MF_OK;
 }
 
-static mf_status open_gguf(struct inspection *i, mf_error *why)
+/* The tensors have been listed, the metadata read. */
+static mf_status read_metadata(struct inspection *i, mf_error *why)
 {
     const struct tensor *embedding;
     mf_error problem = { .text = "" };
-    mf_status status =
-        checkpoint_gguf_open(&i->directory, &i->metadata, &files_posix, i->path, why);
+    mf_status status = metadata_maybe_text(&i->family, &i->metadata, "general.architecture", why);
 
-    i->layout = "GGUF";
-    if (status == MF_OK) {
-        status = metadata_maybe_text(&i->family, &i->metadata, "general.architecture", why);
-    }
     if (status != MF_OK) return status;
     embedding = tensor_find(&i->directory, "token_embd.weight");
     if (!embedding || embedding->rank != 2 || embedding->shape[0] > INT32_MAX) {
@@ -68,6 +70,42 @@ static mf_status open_gguf(struct inspection *i, mf_error *why)
                                   &i->arena, &problem);
     note_problem(i, status, &problem);
     return MF_OK;
+}
+
+static mf_status open_gguf(struct inspection *i, mf_error *why)
+{
+    mf_status status =
+        checkpoint_gguf_open(&i->directory, &i->metadata, &files_posix, i->path, why);
+
+    i->layout = "GGUF";
+    return status == MF_OK ? read_metadata(i, why) : status;
+}
+
+/* A packed model that was made from a GGUF file: `path` has its values. */
+static mf_status open_packed_metadata(struct inspection *i, const char *path, mf_error *why)
+{
+    struct tensor_directory none;
+    mf_status status = packed_open(&i->packed, &i->directory, &files_posix, i->path, why);
+
+    i->layout = "packed";
+    tensor_directory_init(&none, &allocator_heap);
+    if (status == MF_OK) {
+        status = checkpoint_gguf_open(&none, &i->metadata, &files_posix, path, why);
+    }
+    tensor_directory_free(&none);
+    return status == MF_OK ? read_metadata(i, why) : status;
+}
+
+static mf_status open_any(struct inspection *i, mf_error *why)
+{
+    char parts[PATH_CAPACITY];
+    mf_status status = MF_OK;
+
+    if (model_path_is_gguf(i->path)) return open_gguf(i, why);
+    status = model_path_of_parts(parts, i->path, why);
+    if (status != MF_OK) return status;
+    if (model_path_is_gguf(parts)) return open_packed_metadata(i, parts, why);
+    return open_directory(i, parts, why);
 }
 
 /* --------------------------------------------------------------- counting */
@@ -158,6 +196,24 @@ static void count_tensors(struct inspection *i)
     }
 }
 
+/* The experts of a packed model are no tensors. */
+static void count_packed(struct inspection *i)
+{
+    for (size_t l = 0; l < i->packed.layer_count; l++) {
+        for (size_t p = 0; p < PACKED_PARTS; p++) {
+            const struct packed_matrix *m = &i->packed.layers[l].parts[p];
+            uint64_t bytes = (m->bytes[0] + m->bytes[1] + m->bytes[2]) * i->packed.experts;
+            uint64_t count = m->shape.rows * m->shape.cols * i->packed.experts;
+            i->formats[m->shape.format].tensors += i->packed.experts;
+            i->formats[m->shape.format].bytes += bytes;
+            i->bytes += bytes;
+            i->expert_bytes += bytes;
+            i->parameters += count;
+            i->expert_parameters += count;
+        }
+    }
+}
+
 mf_status inspection_open(struct inspection *out, const char *model, mf_error *why)
 {
     const char *slash;
@@ -168,19 +224,21 @@ mf_status inspection_open(struct inspection *out, const char *model, mf_error *w
     arena_init(&out->arena, &allocator_heap);
     tensor_directory_init(&out->directory, &allocator_heap);
     metadata_init(&out->metadata, &allocator_heap);
+    packed_manifest_init(&out->packed, &allocator_heap);
     status = model_path_resolve(out->path, model, why);
     if (status == MF_OK) {
         length = strlen(out->path);
         while (length > 1 && out->path[length - 1] == '/') out->path[--length] = '\0';
         slash = strrchr(out->path, '/');
         out->name = slash && slash[1] ? slash + 1 : out->path;
-        status = model_path_is_gguf(out->path) ? open_gguf(out, why) : open_directory(out, why);
+        status = open_any(out, why);
     }
     if (status != MF_OK) {
         inspection_close(out);
         return status;
     }
     count_tensors(out);
+    count_packed(out);
     return MF_OK;
 }
 
@@ -188,6 +246,7 @@ void inspection_close(struct inspection *inspection)
 {
     json_decref(inspection->config_json);
     metadata_free(&inspection->metadata);
+    packed_manifest_free(&inspection->packed);
     tensor_directory_free(&inspection->directory);
     arena_free(&inspection->arena);
 }

@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "files/metadata.h"
+#include "files/packed.h"
 #include "files/tensor_directory.h"
 #include "model/config.h"
 
@@ -18,9 +19,10 @@ struct format_share {
 struct inspection {
     char path[PATH_CAPACITY];
     const char *name;   /* last part of the path */
-    const char *layout; /* "safetensors", "GGUF", "packed" */
+    const char *layout; /* "safetensors", "GGUF", "packed", "ancestors" */
     struct tensor_directory directory;
-    struct metadata metadata; /* of a GGUF */
+    struct metadata metadata;      /* of a GGUF, or a packed model made from one */
+    struct packed_manifest packed; /* of a packed model, else empty */
     struct arena arena;
     json_t *config_json; /* of a directory, or NULL */
     const char *family;  /* as the checkpoint calls it */

@@ -161,8 +161,10 @@ static int run_command(const struct command *command, char **words, size_t count
         if (arguments.count > command->argument_limit) {
             code = usage_error(command, "what is \"%.64s\"? %s",
                                arguments.values[command->argument_limit],
-                               command->arguments ? "Only one argument can follow the options."
-                                                  : "Nothing can follow the options.");
+                               !command->arguments           ? "Nothing can follow the options."
+                               : command->argument_limit > 1 ? "That is one argument too many."
+                                                             : "Only one argument can follow the "
+                                                               "options.");
         } else {
             code = command->run(settings, &arguments);
         }

@@ -1,7 +1,7 @@
 #include "model_path.h"
 
 #include "base/status.h"
-#include "files/seeds_layout.h"
+#include "model/model.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -183,11 +183,5 @@ mf_status model_path_resolve(char *out, const char *model, mf_error *why)
 
 mf_status model_path_of_parts(char *out, const char *path, mf_error *why)
 {
-    bool ancestors = false;
-    mf_status status = seeds_layout_probe(&ancestors, &files_posix, path, why);
-
-    if (status != MF_OK) return status;
-    if (ancestors) return path_join(out, PATH_CAPACITY, path, "mlx", why);
-    snprintf(out, PATH_CAPACITY, "%s", path);
-    return MF_OK;
+    return model_parts_path(out, PATH_CAPACITY, &files_posix, path, why);
 }

@@ -18,8 +18,8 @@ mf_status model_path_resolve(char *out, const char *model, mf_error *why);
 /* A resolved path that is a .gguf file and not a directory. */
 bool model_path_is_gguf(const char *path);
 
-/* Where tokenizer and configuration of a resolved directory lie: there, or in mlx/ where
- * the weights are in the layout of the project's ancestors.  `out` has PATH_CAPACITY bytes. */
+/* Where tokenizer and configuration of a resolved directory lie, see model_parts_path: a
+ * directory, or a .gguf file inside it.  `out` has PATH_CAPACITY bytes. */
 mf_status model_path_of_parts(char *out, const char *path, mf_error *why);
 
 #endif

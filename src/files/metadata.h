@@ -82,6 +82,11 @@ struct metadata_array {
 void metadata_init(struct metadata *metadata, const mf_allocator *allocator);
 void metadata_free(struct metadata *metadata); /* a zeroed struct is legal */
 
+/* All values, but for those about the parts of a split file, as a GGUF file without
+ * tensors; freed with free(). */
+mf_status metadata_write_new(uint8_t **out, size_t *bytes, const struct metadata *metadata,
+                             mf_error *why);
+
 /* The entry of that key, or NULL. */
 const struct metadata_entry *metadata_find(const struct metadata *metadata, const char *key);
 

@@ -1,6 +1,7 @@
 #include "files/tensor_directory.h"
 
 #include "base/array.h"
+#include "base/checksum.h"
 #include "base/status.h"
 
 #include <stdio.h>
@@ -105,7 +106,15 @@ struct tensor *tensor_find(const struct tensor_directory *directory, const char 
 mf_status tensor_read(const struct tensor_directory *directory, const struct tensor *tensor,
                       void *out, mf_error *why)
 {
-    return file_read(&directory->files[tensor->file], out, tensor->offset, tensor->bytes, why);
+    const struct file *file = &directory->files[tensor->file];
+    mf_status status = file_read(file, out, tensor->offset, tensor->bytes, why);
+    if (status != MF_OK || !tensor->checksummed) return status;
+    if (checksum_of(out, tensor->bytes) == tensor->checksum) return MF_OK;
+    return fail(why, MF_ERR_IO,
+                "%s: the %llu bytes of tensor %.128s from byte %llu are not those that were "
+                "written: the checksum differs",
+                file->path, (unsigned long long)tensor->bytes, tensor->name,
+                (unsigned long long)tensor->offset);
 }
 
 const char *tensor_shape_text(const struct tensor *tensor, char *out, size_t capacity)

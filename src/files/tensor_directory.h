@@ -23,6 +23,8 @@ struct tensor {
     uint32_t file;   /* index into files */
     uint64_t offset; /* from the start of that file */
     uint64_t bytes;
+    bool checksummed; /* reading it compares */
+    uint64_t checksum;
     bool used; /* set by the model's binding; the rest is listed as unknown */
 };
 
@@ -56,7 +58,8 @@ mf_status tensor_directory_finish(struct tensor_directory *directory, mf_error *
 /* The tensor of that name, or NULL. */
 struct tensor *tensor_find(const struct tensor_directory *directory, const char *name);
 
-/* All bytes of a tensor into `out`. */
+/* All bytes of a tensor into `out`; those of a checksummed one are what they were when it
+ * was written, or it is an error. */
 mf_status tensor_read(const struct tensor_directory *directory, const struct tensor *tensor,
                       void *out, mf_error *why);
 

@@ -241,14 +241,33 @@ static mf_status read_tensor(const uint8_t **out, const struct binder *b,
     return tensor_read(b->source->directory, tensor, bytes, why);
 }
 
+void binder_describe(struct weight *out, const struct binder *binder,
+                     const struct weight_origin *origin)
+{
+    static const uint8_t not_read; /* what says that the slot is bound */
+    *out = origin->shape;
+    out->values = &not_read;
+    struct weight_origin *listed = &binder->listing->origins[binder->listing->origin_count++];
+    *listed = *origin;
+}
+
 mf_status binder_read_matrix(struct weight *out, const struct binder *binder,
                              const struct matrix_need *need, mf_error *why)
 {
     struct matrix_source source;
     mf_status status = binder_find_matrix(&source, binder, need, why);
     if (status != MF_OK) return status;
+    if (need->stack) source.shape.rows *= need->stack;
+    if (binder->listing) {
+        struct weight_origin origin = { .slot = need->slot,
+                                        .shape = source.shape,
+                                        .values = source.values,
+                                        .scales = source.scales,
+                                        .biases = source.biases };
+        binder_describe(out, binder, &origin);
+        return MF_OK;
+    }
     *out = source.shape;
-    if (need->stack) out->rows *= need->stack;
     status = read_tensor(&out->values, binder, source.values, why);
     if (status == MF_OK) status = read_tensor(&out->scales, binder, source.scales, why);
     if (status == MF_OK) status = read_tensor(&out->biases, binder, source.biases, why);

@@ -17,6 +17,7 @@ struct binder {
     uint32_t tile_rows, tile_cols; /* of FP8's scales */
     bool keeps_norms;              /* written by MLX or as GGUF: norms hold 1 + w already */
     struct arena *arena;
+    struct weights *listing; /* gets the origins instead of data; NULL: data is read */
 };
 
 /* Where a matrix is: `shape` without data, and the tensors that hold it. */
@@ -29,6 +30,7 @@ struct matrix_source {
 struct matrix_need {
     const char *name; /* of the tensor with its values */
     uint64_t stack, rows, cols;
+    enum slot slot; /* that it is read for */
 };
 
 mf_status binder_find_matrix(struct matrix_source *out, const struct binder *binder,
@@ -42,7 +44,11 @@ void binder_name(char out[TENSOR_NAME_MAX], const char *prefix, const char *name
 bool binder_rule_name(char out[TENSOR_NAME_MAX], const struct binder *binder,
                       const struct tensor_rule *rule, uint32_t layer);
 
-/* Reads a matrix into the arena. */
+/* Lists where a slot comes from and marks it as bound, without data. */
+void binder_describe(struct weight *out, const struct binder *binder,
+                     const struct weight_origin *origin);
+
+/* Reads a matrix into the arena, or describes it. */
 mf_status binder_read_matrix(struct weight *out, const struct binder *binder,
                              const struct matrix_need *need, mf_error *why);
 
@@ -53,5 +59,8 @@ mf_status binder_bind_fused_delta(struct weight slots[SLOT_COUNT], const struct 
 /* weights_experts.c */
 mf_status binder_bind_experts(struct expert_matrix out[EXPERT_PARTS], const struct binder *binder,
                               uint32_t layer, mf_error *why);
+/* The same from a packed model's manifest. */
+mf_status binder_bind_packed(struct layer_weights *out, const struct binder *binder, uint32_t layer,
+                             mf_error *why);
 
 #endif

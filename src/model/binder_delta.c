@@ -73,6 +73,7 @@ mf_status binder_bind_fused_delta(struct weight slots[SLOT_COUNT], const struct 
     struct weight *first = &slots[qkvz ? SLOT_DELTA_QKV : SLOT_DELTA_B];
     struct weight *second = &slots[qkvz ? SLOT_DELTA_Z : SLOT_DELTA_A];
     struct matrix_need need = { .name = name,
+                                .slot = rule->slot,
                                 .rows = dimension_size(config, rule->shape[0]),
                                 .cols = dimension_size(config, rule->shape[1]) };
     uint64_t second_rows = dimension_size(config, qkvz ? DIM_DELTA_VALUES : DIM_DELTA_VALUE_HEADS);
@@ -80,8 +81,12 @@ mf_status binder_bind_fused_delta(struct weight slots[SLOT_COUNT], const struct 
     arena_init(&scratch, binder->arena->allocator);
     struct binder reading = *binder;
     reading.arena = &scratch;
-    struct weight fused;
+    struct weight fused = { 0 };
     mf_status status = binder_read_matrix(&fused, &reading, &need, why);
+    if (binder->listing) { /* both slots are bound, by one tensor; nothing was read */
+        if (status == MF_OK) *first = *second = fused;
+        return status;
+    }
     if (status == MF_OK) status = new_rows(first, binder, &fused, need.rows - second_rows, why);
     if (status == MF_OK) status = new_rows(second, binder, &fused, second_rows, why);
     if (status == MF_OK && qkvz) split_qkvz(first, second, &fused, config);

@@ -7,6 +7,8 @@
 #include "files/safetensors.h"
 #include "model/families.h"
 
+#include <stdio.h>
+
 /* config.json of the largest published models has some hundred kilobytes. */
 enum { CONFIG_BYTES_MAX = 64 << 20 };
 
@@ -32,15 +34,22 @@ static mf_status name_model(struct model *m, const char *path, mf_error *why)
     return MF_OK;
 }
 
+static bool is_packed(const struct model *m)
+{
+    return strcmp(m->kind, "packed") == 0;
+}
+
 static mf_status bind(struct model *m, const json_t *config_json, bool repacked,
-                      const struct logger *logger, mf_error *why)
+                      const struct model_source *from, mf_error *why)
 {
     struct weights_source source = { .directory = &m->directory,
                                      .config = &m->config,
                                      .config_json = config_json,
                                      .repacked = repacked,
+                                     .describe = from->describe,
+                                     .packed = is_packed(m) ? &m->packed : NULL,
                                      .where = m->path,
-                                     .logger = logger };
+                                     .logger = from->logger };
     return weights_bind(&m->weights, &source, &m->arena, why);
 }
 
@@ -105,7 +114,8 @@ static mf_status open_around_config(struct model *m, const struct model_source *
     const mf_files *files = source->files;
     mf_status status = read_json(&json, files, parts->config, "config.json", true, why);
     if (status == MF_OK) status = config_parse(&m->config, json, &m->arena, m->path, why);
-    if (status == MF_OK) status = bind(m, json, parts->artifacts != NULL, source->logger, why);
+    bool repacked = parts->artifacts && !is_packed(m);
+    if (status == MF_OK) status = bind(m, json, repacked, source, why);
     if (status == MF_OK)
         status = open_tokenizer(&m->tokenizer, files, parts, m->config.family, why);
     if (status == MF_OK) status = read_more_end_tokens(m, files, parts->config, why);
@@ -115,6 +125,7 @@ static mf_status open_around_config(struct model *m, const struct model_source *
 
 static mf_status open_directory(struct model *m, const struct model_source *source, mf_error *why)
 {
+    m->kind = "safetensors";
     mf_status status = safetensors_open(&m->directory, source->files, m->path, why);
     struct parts parts = { .config = m->path };
     return status == MF_OK ? open_around_config(m, source, &parts, why) : status;
@@ -132,6 +143,7 @@ static mf_status find_seeds_parts(char config[PATH_CAPACITY], char artifacts[PAT
 static mf_status open_seeds(struct model *m, const struct model_source *source, mf_error *why)
 {
     char config[PATH_CAPACITY], artifacts[PATH_CAPACITY];
+    m->kind = "ancestors";
     mf_status status = find_seeds_parts(config, artifacts, m->path, why);
     if (status == MF_OK && source->seeds)
         status = seeds_layout_open(&m->directory, source->files, source->seeds, why);
@@ -143,20 +155,67 @@ static mf_status open_seeds(struct model *m, const struct model_source *source, 
 
 /* --------------------------------------------------------------------- GGUF */
 
-static mf_status open_gguf(struct model *m, const struct model_source *source, mf_error *why)
+/* The tensors have been listed, the metadata read. */
+static mf_status open_around_metadata(struct model *m, const struct model_source *source,
+                                      mf_error *why)
 {
-    mf_status status =
-        checkpoint_gguf_open(&m->directory, &m->metadata, source->files, m->path, why);
-    if (status != MF_OK) return status;
     const struct tensor *embedding = tensor_find(&m->directory, "token_embd.weight");
     if (!embedding || embedding->rank != 2 || embedding->shape[0] > INT32_MAX)
         return fail(why, MF_ERR_MISMATCH, "%s: the matrix token_embd.weight is missing", m->path);
-    status = config_from_metadata(&m->config, &m->metadata, (uint32_t)embedding->shape[0],
-                                  &m->arena, why);
-    if (status == MF_OK) status = bind(m, NULL, false, source->logger, why);
+    mf_status status = config_from_metadata(&m->config, &m->metadata, (uint32_t)embedding->shape[0],
+                                            &m->arena, why);
+    if (status == MF_OK) status = bind(m, NULL, false, source, why);
     if (status == MF_OK && metadata_find(&m->metadata, "tokenizer.ggml.tokens"))
         status = tokenizer_from_metadata_new(&m->tokenizer, &m->metadata, why);
     return status;
+}
+
+static mf_status open_gguf(struct model *m, const struct model_source *source, mf_error *why)
+{
+    m->kind = "GGUF";
+    mf_status status =
+        checkpoint_gguf_open(&m->directory, &m->metadata, source->files, m->path, why);
+    return status == MF_OK ? open_around_metadata(m, source, why) : status;
+}
+
+/* ------------------------------------------------------------------- packed */
+
+/* The values that came from a GGUF file; it has no tensors any more. */
+static mf_status read_metadata(struct model *m, const struct model_source *source, mf_error *why)
+{
+    char path[PATH_CAPACITY];
+    struct tensor_directory none;
+    tensor_directory_init(&none, source->allocator);
+    mf_status status = path_join(path, sizeof path, m->path, PACKED_METADATA, why);
+    if (status == MF_OK)
+        status = checkpoint_gguf_open(&none, &m->metadata, source->files, path, why);
+    tensor_directory_free(&none);
+    return status;
+}
+
+static mf_status open_packed(struct model *m, const struct model_source *source, mf_error *why)
+{
+    m->kind = "packed";
+    mf_status status = packed_open(&m->packed, &m->directory, source->files, m->path, why);
+    if (status != MF_OK) return status;
+    struct parts parts = { m->path, m->path }; /* whichever kind of tokenizer it had */
+    if (m->packed.convention != PACKED_GGUF) return open_around_config(m, source, &parts, why);
+    status = read_metadata(m, source, why);
+    return status == MF_OK ? open_around_metadata(m, source, why) : status;
+}
+
+mf_status model_parts_path(char *out, size_t capacity, const mf_files *files, const char *path,
+                           mf_error *why)
+{
+    bool ancestors = false, packed = false, gguf = false;
+    mf_status status = seeds_layout_probe(&ancestors, files, path, why);
+    if (status == MF_OK) status = packed_probe(&packed, files, path, why);
+    if (status == MF_OK) status = path_join(out, capacity, path, PACKED_METADATA, why);
+    if (status == MF_OK && packed) status = file_probe(&gguf, files, out, why);
+    if (status != MF_OK || gguf) return status;
+    if (ancestors) return path_join(out, capacity, path, "mlx", why);
+    snprintf(out, capacity, "%s", path); /* with a name behind it, it fitted */
+    return MF_OK;
 }
 
 /* -------------------------------------------------------------------- whole */
@@ -171,13 +230,16 @@ static mf_status open_parts(struct model *m, const struct model_source *source, 
 {
     mf_status status = name_model(m, source->path, why);
     if (status != MF_OK) return status;
-    bool seeds = source->seeds != NULL;
-    if (!seeds && !is_gguf_path(m->path))
+    bool seeds = source->seeds != NULL, gguf = is_gguf_path(m->path), packed = false;
+    if (!seeds && !gguf) status = packed_probe(&packed, source->files, m->path, why);
+    if (!seeds && !gguf && status == MF_OK)
         status = seeds_layout_probe(&seeds, source->files, m->path, why);
     if (status != MF_OK) return status;
-    if (seeds)
+    if (packed)
+        status = open_packed(m, source, why);
+    else if (seeds)
         status = open_seeds(m, source, why);
-    else if (is_gguf_path(m->path))
+    else if (gguf)
         status = open_gguf(m, source, why);
     else
         status = open_directory(m, source, why);
@@ -190,6 +252,7 @@ mf_status model_open(struct model *out, const struct model_source *source, mf_er
     arena_init(&out->arena, source->allocator);
     tensor_directory_init(&out->directory, source->allocator);
     metadata_init(&out->metadata, source->allocator);
+    packed_manifest_init(&out->packed, source->allocator);
     mf_status status = open_parts(out, source, why);
     if (status != MF_OK) model_close(out);
     return status;
@@ -199,6 +262,7 @@ void model_close(struct model *model)
 {
     tokenizer_free(model->tokenizer);
     metadata_free(&model->metadata);
+    packed_manifest_free(&model->packed);
     tensor_directory_free(&model->directory);
     arena_free(&model->arena);
     *model = (struct model){ 0 };
@@ -221,34 +285,54 @@ static mf_status gguf_tokenizer_new(struct tokenizer **out, const mf_files *file
 }
 
 /* The family decides how a text is split, and config.json which family it is. */
+static mf_status parts_tokenizer_new(struct tokenizer **out, const mf_files *files,
+                                     const struct parts *parts, mf_error *why)
+{
+    json_t *json = NULL;
+    bool present = false;
+    mf_status status = tokenizer_probe(&present, files, parts->config, why);
+    if (status == MF_OK && present) return tokenizer_open_new(out, files, parts->config, why);
+    if (status == MF_OK) status = read_json(&json, files, parts->config, "config.json", true, why);
+    const struct family *family = NULL;
+    if (status == MF_OK) status = config_find_family(&family, json, parts->config, why);
+    json_decref(json);
+    return status == MF_OK ? open_tokenizer(out, files, parts, family, why) : status;
+}
+
 static mf_status seeds_tokenizer_new(struct tokenizer **out, const mf_files *files,
                                      const char *parent, mf_error *why)
 {
     char config[PATH_CAPACITY], artifacts[PATH_CAPACITY];
-    json_t *json = NULL;
-    bool present = false;
-    mf_status status = find_seeds_parts(config, artifacts, parent, why);
-    if (status == MF_OK) status = tokenizer_probe(&present, files, config, why);
-    if (status == MF_OK && present) return tokenizer_open_new(out, files, config, why);
-    if (status == MF_OK) status = read_json(&json, files, config, "config.json", true, why);
-    const struct family *family = NULL;
-    if (status == MF_OK) status = config_find_family(&family, json, config, why);
-    json_decref(json);
     struct parts parts = { config, artifacts };
-    if (status == MF_OK) status = open_tokenizer(out, files, &parts, family, why);
+    mf_status status = find_seeds_parts(config, artifacts, parent, why);
+    if (status == MF_OK) status = parts_tokenizer_new(out, files, &parts, why);
     if (status == MF_OK && !*out)
         status = fail(why, MF_ERR_IO, "%s has no tokenizer in mlx/ or artifacts/", parent);
+    return status;
+}
+
+static mf_status packed_tokenizer_new(struct tokenizer **out, const mf_files *files,
+                                      const char *path, mf_error *why)
+{
+    char place[PATH_CAPACITY];
+    mf_status status = model_parts_path(place, sizeof place, files, path, why);
+    if (status != MF_OK) return status;
+    if (is_gguf_path(place)) return gguf_tokenizer_new(out, files, place, why);
+    status = parts_tokenizer_new(out, files, &(struct parts){ path, path }, why);
+    if (status == MF_OK && !*out) status = fail(why, MF_ERR_IO, "%s has no tokenizer", path);
     return status;
 }
 
 mf_status model_open_tokenizer_new(struct tokenizer **out, const mf_files *files, const char *path,
                                    mf_error *why)
 {
-    bool seeds = false;
+    bool seeds = false, packed = false;
     *out = NULL;
     if (is_gguf_path(path)) return gguf_tokenizer_new(out, files, path, why);
-    mf_status status = seeds_layout_probe(&seeds, files, path, why);
+    mf_status status = packed_probe(&packed, files, path, why);
+    if (status == MF_OK) status = seeds_layout_probe(&seeds, files, path, why);
     if (status != MF_OK) return status;
+    if (packed) return packed_tokenizer_new(out, files, path, why);
     return seeds ? seeds_tokenizer_new(out, files, path, why)
                  : tokenizer_open_new(out, files, path, why);
 }

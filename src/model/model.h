@@ -2,6 +2,7 @@
  *
  *     directory with config.json     safetensors of Hugging Face or MLX
  *     file.gguf                      GGUF, whole or the first of a split one
+ *     directory with moeflux.json    the packed layout, from any of these
  *     directory with artifacts/      the layout of the project's ancestors
  *
  * Immutable after opening and shared by all sessions.  The resident weights are in
@@ -22,7 +23,9 @@ struct model {
     char *path;
     char *name; /* last part of the path */
     struct tensor_directory directory;
-    struct metadata metadata; /* of a GGUF file, else empty */
+    const char *kind;              /* "safetensors", "GGUF", "packed", "ancestors" */
+    struct metadata metadata;      /* of a GGUF file, else empty */
+    struct packed_manifest packed; /* of a packed model, else empty */
     struct model_config config;
     struct weights weights;
     struct tokenizer *tokenizer; /* NULL: the checkpoint has none */
@@ -34,6 +37,7 @@ struct model_source {
     const char *path;
     const struct seeds_paths *seeds; /* the ancestors' files one by one; NULL: found from path */
     const struct logger *logger;
+    bool describe; /* no weight is read: weights.origins says where they lie */
 };
 
 /* After a failure nothing is left open. */
@@ -44,6 +48,11 @@ void model_close(struct model *model);
  * nothing but a tokenizer.  *out is NULL after a failure. */
 mf_status model_open_tokenizer_new(struct tokenizer **out, const mf_files *files, const char *path,
                                    mf_error *why);
+
+/* Where configuration and tokenizer of the directory `path` lie: there, or in mlx/ where the
+ * weights are in the layout of the ancestors, or in the GGUF file beside packed weights. */
+mf_status model_parts_path(char *out, size_t capacity, const mf_files *files, const char *path,
+                           mf_error *why);
 
 /* Ids below this can be sampled: rows of the embedding above it are padding. */
 uint32_t model_usable_tokens(const struct model *model);

@@ -57,7 +57,8 @@ static mf_status read_quantization(struct binder *b, mf_error *why)
     mf_status status = json_maybe_text(&method, entry, "quant_method", b->source->where, why);
     if (status != MF_OK) return status;
     if (!method) {
-        b->quantization = entry;
+        /* A packed model may have other bits than the checkpoint that this tells of. */
+        if (!b->source->packed) b->quantization = entry;
         return MF_OK;
     }
     if (strcmp(method, "fp8") != 0)
@@ -125,6 +126,17 @@ static mf_status bind_vector(struct weight *out, const struct binder *b, const c
                     tensor_shape_text(tensor, text, sizeof text), (unsigned long long)count,
                     (unsigned long long)shape[0], rank > 1 ? ", …" : "");
 
+    if (b->listing) {
+        struct weight_origin origin = { .slot = rule->slot,
+                                        .vector = true,
+                                        .shape = { .format = tensor->format,
+                                                   .rows = 1,
+                                                   .cols = count,
+                                                   .row_bytes = tensor->bytes },
+                                        .values = tensor };
+        binder_describe(out, b, &origin);
+        return MF_OK;
+    }
     uint8_t *stored = arena_take_raw(b->arena, tensor->bytes, 1);
     float *values = arena_take_raw(b->arena, count, sizeof *values);
     if (!stored || !values) return fail_memory(why, tensor->bytes + count * sizeof *values);
@@ -146,6 +158,7 @@ static mf_status bind_matrix(struct weight slots[SLOT_COUNT], const struct binde
     const struct model_config *config = b->source->config;
     bool stacked = rule->shape[2] != DIM_NONE;
     struct matrix_need need = { .name = name,
+                                .slot = rule->slot,
                                 .stack = stacked ? dimension_size(config, rule->shape[0]) : 0,
                                 .rows = dimension_size(config, rule->shape[stacked]),
                                 .cols = dimension_size(config, rule->shape[1 + stacked]) };
@@ -236,7 +249,8 @@ static mf_status bind_layer(struct layer_weights *out, const struct binder *b, u
 {
     mf_status status = bind_rules(out->slots, b, false, layer, why);
     if (status == MF_OK && b->source->config->ffns[layer] == FFN_EXPERTS)
-        status = binder_bind_experts(out->experts, b, layer, why);
+        status = b->source->packed ? binder_bind_packed(out, b, layer, why)
+                                   : binder_bind_experts(out->experts, b, layer, why);
     return status;
 }
 
@@ -288,22 +302,31 @@ static void report_ignored(struct weights *out, const struct weights_source *sou
     out->ignored_count = known + unknown;
 }
 
+static bool norms_are_kept(const struct weights_source *source)
+{
+    if (source->packed) return source->packed->convention != PACKED_HUGGING_FACE;
+    return !source->config_json || written_by_mlx(source->directory);
+}
+
 mf_status weights_bind(struct weights *out, const struct weights_source *source,
                        struct arena *arena, mf_error *why)
 {
     const struct model_config *config = source->config;
-    bool gguf = !source->config_json;
+    *out = (struct weights){ .gguf = !source->config_json, .keeps_norms = norms_are_kept(source) };
     struct binder b = { .source = source,
-                        .gguf = gguf,
-                        .keeps_norms = gguf || written_by_mlx(source->directory),
-                        .arena = arena };
-    *out = (struct weights){ 0 };
+                        .gguf = out->gguf,
+                        .keeps_norms = out->keeps_norms,
+                        .arena = arena,
+                        .listing = source->describe ? out : NULL };
     mf_status status = find_naming(&b, why);
     if (status == MF_OK) status = read_quantization(&b, why);
     if (status != MF_OK) return status;
     size_t before = arena->total_bytes;
+    size_t slots_max = ((size_t)config->layer_count + 1) * SLOT_COUNT;
     out->layers = ARENA_NEW(arena, struct layer_weights, config->layer_count);
-    if (!out->layers) return fail_memory(why, config->layer_count * sizeof *out->layers);
+    if (source->describe) out->origins = ARENA_NEW(arena, struct weight_origin, slots_max);
+    if (!out->layers || (source->describe && !out->origins))
+        return fail_memory(why, config->layer_count * sizeof *out->layers);
 
     status = bind_rules(out->slots, &b, true, 0, why);
     for (uint32_t i = 0; i < config->layer_count && status == MF_OK; i++)

@@ -9,6 +9,7 @@
 #define MODEL_WEIGHTS_H
 
 #include "base/log.h"
+#include "files/packed.h"
 #include "files/tensor_directory.h"
 #include "model/config.h"
 #include "model/slots.h"
@@ -34,6 +35,15 @@ struct expert_matrix {
 struct layer_weights {
     struct weight slots[SLOT_COUNT]; /* vectors are f32 matrices of one row */
     struct expert_matrix experts[EXPERT_PARTS];
+    const uint64_t *expert_checksums; /* [experts] of the packed layout, else NULL */
+};
+
+/* The tensors that a slot, or two, are made from.  `shape` has no data. */
+struct weight_origin {
+    enum slot slot;
+    bool vector; /* becomes f32 */
+    struct weight shape;
+    const struct tensor *values, *scales, *biases; /* the last two may be NULL */
 };
 
 struct weights {
@@ -41,6 +51,12 @@ struct weights {
     struct layer_weights *layers;    /* [layer_count] */
     uint64_t resident_bytes;
     size_t ignored_count; /* tensors of the checkpoint that no slot wanted */
+    bool gguf;            /* the tensors have GGUF's names */
+    bool keeps_norms;     /* norms hold 1 + w, not w, where the family makes the difference */
+
+    /* Only where the source was to be described. */
+    struct weight_origin *origins;
+    size_t origin_count;
 };
 
 /* Where the tensors come from, and how they are called there. */
@@ -49,11 +65,14 @@ struct weights_source {
     const struct model_config *config;
     const json_t *config_json; /* config.json, for its list of quantised modules; NULL: GGUF */
     bool repacked;             /* the ancestors' layout: config.json tells of the files before */
-    const char *where;         /* the checkpoint, for messages */
+    bool describe;             /* bind and check, but read nothing: fills `origins` */
+    const struct packed_manifest *packed; /* has the experts; NULL: they are among the tensors */
+    const char *where;                    /* the checkpoint, for messages */
     const struct logger *logger;
 };
 
-/* Binds everything and reads the resident part into `arena`. */
+/* Binds everything and reads the resident part into `arena`; a source that is to be
+ * described gets slots whose data may not be looked at. */
 mf_status weights_bind(struct weights *out, const struct weights_source *source,
                        struct arena *arena, mf_error *why);
 

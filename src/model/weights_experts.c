@@ -137,14 +137,18 @@ static mf_status bind_fused(struct expert_matrix out[EXPERT_PARTS], const struct
     const struct model_config *c = b->source->config;
     char name[TENSOR_NAME_MAX];
     binder_name(name, prefix, names->gate_and_up, layer, 0);
-    struct matrix_need both = { name, c->experts, 2 * (uint64_t)c->expert_width, c->width };
+    struct matrix_need both = {
+        .name = name, .stack = c->experts, .rows = 2 * (uint64_t)c->expert_width, .cols = c->width
+    };
     uint64_t rows = c->expert_width;
     mf_status status = bind_stacked(&out[EXPERT_GATE], b, &both, 0, rows, why);
     if (status == MF_OK) status = bind_stacked(&out[EXPERT_UP], b, &both, rows, rows, why);
     if (status != MF_OK) return status;
 
     binder_name(name, prefix, names->down, layer, 0);
-    struct matrix_need down = { name, c->experts, c->width, c->expert_width };
+    struct matrix_need down = {
+        .name = name, .stack = c->experts, .rows = c->width, .cols = c->expert_width
+    };
     return bind_stacked(&out[EXPERT_DOWN], b, &down, 0, c->width, why);
 }
 
@@ -173,5 +177,58 @@ mf_status binder_bind_experts(struct expert_matrix out[EXPERT_PARTS], const stru
             status = bind_stacked(&out[part], binder, &need, 0, need.rows, why);
         }
     }
+    return status;
+}
+
+/* One array of every expert: the same place in each blob. */
+static mf_status spread(const struct extent **out, uint64_t *bytes, const struct binder *b,
+                        const struct packed_layer *layer, const struct packed_matrix *m,
+                        size_t array, mf_error *why)
+{
+    *bytes = m->bytes[array];
+    if (*bytes == 0) return MF_OK;
+    struct extent *extents;
+    mf_status status = new_extents(out, &extents, b, why);
+    for (uint64_t e = 0; e < b->source->config->experts && status == MF_OK; e++)
+        extents[e] = (struct extent){ layer->file, e * layer->stride + m->offsets[array] };
+    return status;
+}
+
+static mf_status bind_packed_matrix(struct expert_matrix *out, const struct binder *b,
+                                    const struct packed_layer *layer, int part, mf_error *why)
+{
+    const struct model_config *c = b->source->config;
+    const struct packed_matrix *m = &layer->parts[part];
+    uint64_t rows = part == EXPERT_DOWN ? c->width : c->expert_width;
+    uint64_t cols = part == EXPERT_DOWN ? c->expert_width : c->width;
+    if (m->shape.rows != rows || m->shape.cols != cols)
+        return fail(why, MF_ERR_MISMATCH,
+                    "%s: the experts of layer %u have a matrix [%llu, %llu], [%llu, %llu] was "
+                    "expected",
+                    b->source->where, layer->number, (unsigned long long)m->shape.rows,
+                    (unsigned long long)m->shape.cols, (unsigned long long)rows,
+                    (unsigned long long)cols);
+    out->shape = m->shape;
+    mf_status status = spread(&out->values, &out->value_bytes, b, layer, m, 0, why);
+    if (status == MF_OK) status = spread(&out->scales, &out->scale_bytes, b, layer, m, 1, why);
+    if (status == MF_OK) status = spread(&out->biases, &out->bias_bytes, b, layer, m, 2, why);
+    return status;
+}
+
+mf_status binder_bind_packed(struct layer_weights *out, const struct binder *binder, uint32_t layer,
+                             mf_error *why)
+{
+    const struct packed_manifest *packed = binder->source->packed;
+    const struct packed_layer *found = NULL;
+    for (size_t i = 0; i < packed->layer_count && !found; i++)
+        if (packed->layers[i].number == layer) found = &packed->layers[i];
+    if (!found || packed->experts != binder->source->config->experts)
+        return fail(why, MF_ERR_MISMATCH, "%s: layer %u has %u experts, %u were expected",
+                    binder->source->where, layer, found ? packed->experts : 0,
+                    binder->source->config->experts);
+    out->expert_checksums = found->checksums;
+    mf_status status = MF_OK;
+    for (int part = 0; part < EXPERT_PARTS && status == MF_OK; part++)
+        status = bind_packed_matrix(&out->experts[part], binder, found, part, why);
     return status;
 }

@@ -163,6 +163,13 @@ const struct format_info *format_info(enum format format)
     return &formats[(unsigned)format < FORMAT_COUNT ? format : FORMAT_COUNT];
 }
 
+enum format format_find(const char *name)
+{
+    for (unsigned i = 0; i < FORMAT_COUNT; i++)
+        if (strcmp(formats[i].name, name) == 0) return (enum format)i;
+    return FORMAT_COUNT;
+}
+
 enum format format_affine(unsigned bits)
 {
     switch (bits) {

@@ -103,6 +103,9 @@ struct format_info {
 /* FORMAT_COUNT gives an entry called "unknown", with blocks of nothing. */
 const struct format_info *format_info(enum format format);
 
+/* The format that is called so, or FORMAT_COUNT. */
+enum format format_find(const char *name);
+
 /* The affine format of `bits` (2, 3, 4, 5, 6, 8), or FORMAT_COUNT. */
 enum format format_affine(unsigned bits);
 
