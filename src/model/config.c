@@ -86,11 +86,41 @@ static const char *text(struct reader *r, const json_t *json, const char *key, c
     return value;
 }
 
-static void refuse_if(bool wrong, struct reader *r, const char *sentence)
+#define REFUSE_IF(wrong, r, format, ...)                                                           \
+    do {                                                                                           \
+        if ((r)->status == MF_OK && (wrong))                                                       \
+            (r)->status =                                                                          \
+                fail((r)->why, MF_ERR_UNSUPPORTED, "%s: " format, (r)->where, __VA_ARGS__);        \
+    } while (0)
+
+/* A flag that is only understood with one value. */
+static void expect_flag(struct reader *r, const json_t *json, const char *key, bool expected)
 {
-    if (wrong && r->status == MF_OK)
-        r->status = fail(r->why, MF_ERR_UNSUPPORTED, "%s: %s", r->where, sentence);
+    bool value = flag(r, json, key, expected);
+    REFUSE_IF(value != expected, r, "%s is %s, %s was expected", key, value ? "true" : "false",
+              expected ? "true" : "false");
 }
+
+static const struct field_names field_names = {
+    .epsilon = "rms_norm_eps",
+    .width = "hidden_size",
+    .heads = "num_attention_heads",
+    .kv_heads = "num_key_value_heads",
+    .rotary = "partial_rotary_factor or qk_rope_head_dim",
+    .partial = "partial_rotary_factor",
+    .theta = "rope_theta",
+    .original_context = "original_max_position_embeddings of rope_scaling",
+    .beta_fast = "beta_fast of rope_scaling",
+    .beta_slow = "beta_slow of rope_scaling",
+    .experts = "num_experts or n_routed_experts",
+    .experts_per_token = "num_experts_per_tok",
+    .groups = "n_group",
+    .top_groups = "topk_group",
+    .shared = "shared_expert_intermediate_size or n_shared_experts",
+    .routed_scale = "routed_scaling_factor",
+    .delta_key_heads = "linear_num_key_heads",
+    .delta_value_heads = "linear_num_value_heads",
+};
 
 /* ------------------------------------------------------------------- parts */
 
@@ -109,13 +139,9 @@ static void read_rope(struct reader *r, struct rope_config *rope, struct yarn_fi
     if (!json_is_object(scaling)) scaling = own;
     const char *kind = text(r, scaling, "rope_type", text(r, scaling, "type", "default"));
     if (strcmp(kind, "default") == 0) return;
-    if (strcmp(kind, "yarn") != 0) {
-        if (r->status == MF_OK)
-            r->status =
-                fail(r->why, MF_ERR_UNSUPPORTED,
-                     "%s: rope_type is \"%s\", default or yarn was expected", r->where, kind);
-        return;
-    }
+    REFUSE_IF(strcmp(kind, "yarn") != 0, r, "rope_type is \"%.64s\", default or yarn was expected",
+              kind);
+    if (r->status != MF_OK) return;
     rope->beta_fast = 32;
     rope->beta_slow = 1;
     real(&rope->factor, r, scaling, "factor");
@@ -125,7 +151,9 @@ static void read_rope(struct reader *r, struct rope_config *rope, struct yarn_fi
     real(&yarn->mscale, r, scaling, "mscale");
     real(&yarn->mscale_all_dim, r, scaling, "mscale_all_dim");
     real(&yarn->attention_factor, r, scaling, "attention_factor");
-    refuse_if(!(rope->factor >= 1.0), r, "the factor of rope_scaling is missing or below 1");
+    expect_flag(r, scaling, "truncate", true);
+    REFUSE_IF(!(rope->factor >= 1.0 && rope->factor < 1e9), r,
+              "factor of rope_scaling is %g, at least 1 was expected", rope->factor);
 }
 
 static void read_latent(struct reader *r, struct model_config *c)
@@ -139,6 +167,46 @@ static void read_latent(struct reader *r, struct model_config *c)
     c->query_rank = (uint32_t)value;
 }
 
+/* How experts are scored and chosen.  Two ways are known:
+ *
+ *     scoring_func sigmoid, topk_method noaux_tc                        (V3)
+ *     scoring_func softmax, topk_method greedy or group_limited_greedy  (V2, Qwen) */
+static void read_choice(struct reader *r, struct model_config *c)
+{
+    const char *scores = text(r, r->json, "scoring_func", NULL);
+    const char *method = text(r, r->json, "topk_method", NULL);
+    if (r->status != MF_OK) return;
+    REFUSE_IF(scores && strcmp(scores, "softmax") != 0 && strcmp(scores, "sigmoid") != 0, r,
+              "scoring_func is \"%.64s\", softmax or sigmoid was expected", scores);
+    if (scores) c->router = strcmp(scores, "sigmoid") == 0 ? ROUTER_SIGMOID : ROUTER_SOFTMAX;
+    bool sigmoid = c->router == ROUTER_SIGMOID;
+    if (!method) method = sigmoid ? "noaux_tc" : "greedy";
+    bool greedy = strcmp(method, "greedy") == 0;
+    bool known = sigmoid ? strcmp(method, "noaux_tc") == 0
+                         : greedy || strcmp(method, "group_limited_greedy") == 0;
+    REFUSE_IF(!known, r, "topk_method is \"%.64s\", %s was expected with the scoring_func %s",
+              method, sigmoid ? "noaux_tc" : "greedy or group_limited_greedy",
+              sigmoid ? "sigmoid" : "softmax");
+    if (greedy) c->router_groups = c->router_top_groups = 1;
+}
+
+static void read_shared(struct reader *r, struct model_config *c)
+{
+    uint64_t shared = 0, frequency = 1;
+    if (r->status == MF_OK)
+        r->status =
+            json_maybe_count(&shared, r->json, "n_shared_experts", 0, 1024, r->where, r->why);
+    if (r->status == MF_OK)
+        r->status = json_maybe_count(&frequency, r->json, "moe_layer_freq", 1, LAYERS_MAX, r->where,
+                                     r->why);
+    REFUSE_IF(frequency != 1, r, "moe_layer_freq is %llu, 1 was expected",
+              (unsigned long long)frequency);
+    REFUSE_IF(shared * c->expert_width > WIDTH_MAX, r,
+              "n_shared_experts is %llu, at most %d wide together was expected",
+              (unsigned long long)shared, WIDTH_MAX);
+    if (shared && r->status == MF_OK) c->shared_width = (uint32_t)(shared * c->expert_width);
+}
+
 static void read_router(struct reader *r, struct model_config *c)
 {
     double scale = (double)c->routed_scale;
@@ -147,26 +215,11 @@ static void read_router(struct reader *r, struct model_config *c)
     bool renormalise = flag(r, r->json, "norm_topk_prob", c->renormalise);
     c->renormalise = renormalise || c->family->always_renormalise;
 
-    const char *scores = text(r, r->json, "scoring_func", NULL);
-    if (scores) {
-        refuse_if(strcmp(scores, "softmax") != 0 && strcmp(scores, "sigmoid") != 0, r,
-                  "scoring_func is neither softmax nor sigmoid");
-        c->router = strcmp(scores, "sigmoid") == 0 ? ROUTER_SIGMOID : ROUTER_SOFTMAX;
-    }
-    const char *method = text(r, r->json, "topk_method", NULL);
-    if (method && strcmp(method, "greedy") == 0) c->router_groups = c->router_top_groups = 1;
-    uint64_t shared = 0, frequency = 1;
-    if (r->status == MF_OK)
-        r->status =
-            json_maybe_count(&shared, r->json, "n_shared_experts", 0, 1024, r->where, r->why);
-    if (r->status == MF_OK)
-        r->status = json_maybe_count(&frequency, r->json, "moe_layer_freq", 1, LAYERS_MAX, r->where,
-                                     r->why);
-    refuse_if(frequency != 1, r, "moe_layer_freq is not 1");
-    refuse_if(shared * c->expert_width > WIDTH_MAX, r, "the shared experts are too wide");
-    if (shared && r->status == MF_OK) c->shared_width = (uint32_t)(shared * c->expert_width);
-    refuse_if(strcmp(text(r, r->json, "hidden_act", "silu"), "silu") != 0, r,
-              "hidden_act is not \"silu\"");
+    read_choice(r, c);
+    read_shared(r, c);
+    const char *activation = text(r, r->json, "hidden_act", "silu");
+    REFUSE_IF(strcmp(activation, "silu") != 0, r, "hidden_act is \"%.64s\", silu was expected",
+              activation);
 }
 
 /* ------------------------------------------------------------------- lists */
@@ -214,10 +267,16 @@ static void list_ffns(struct reader *r, struct model_config *c)
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *entry = json_array_get(list, i);
         json_int_t layer = json_integer_value(entry);
-        if (!json_is_integer(entry) || layer < 0 || layer >= c->layer_count) {
+        if (!json_is_integer(entry)) {
             r->status = fail(r->why, MF_ERR_FORMAT,
-                             "%s: mlp_only_layers holds something that is not a layer below %u",
-                             r->where, c->layer_count);
+                             "%s: mlp_only_layers holds %s, layers below %u were expected",
+                             r->where, json_kind(entry), c->layer_count);
+            return;
+        }
+        if (layer < 0 || layer >= c->layer_count) {
+            r->status = fail(r->why, MF_ERR_FORMAT,
+                             "%s: mlp_only_layers holds %lld, layers below %u were expected",
+                             r->where, (long long)layer, c->layer_count);
             return;
         }
         c->ffns[layer] = FFN_DENSE;
@@ -254,10 +313,9 @@ static void read_fields(struct reader *r, struct model_config *c, struct yarn_fi
     read_latent(r, c);
     read_rope(r, &c->rope, yarn);
     read_router(r, c);
-    refuse_if(flag(r, r->json, "attn_output_gate", c->output_gate) != c->output_gate, r,
-              "attn_output_gate is not what this family has");
-    refuse_if(flag(r, r->json, "attention_bias", false), r, "attention_bias is true");
-    refuse_if(flag(r, r->json, "use_sliding_window", false), r, "use_sliding_window is true");
+    expect_flag(r, r->json, "attn_output_gate", c->output_gate);
+    expect_flag(r, r->json, "attention_bias", false);
+    expect_flag(r, r->json, "use_sliding_window", false);
 }
 
 mf_status config_parse(struct model_config *out, const json_t *json, struct arena *arena,
@@ -278,7 +336,7 @@ mf_status config_parse(struct model_config *out, const json_t *json, struct aren
     if (json_is_object(nested)) r.json = nested;
     out->tied_head = flag(&r, r.json, "tie_word_embeddings", tied);
     read_fields(&r, out, &yarn);
-    if (r.status == MF_OK) r.status = config_finish(out, &yarn, where, why);
+    if (r.status == MF_OK) r.status = config_finish(out, &yarn, &field_names, where, why);
     if (r.status == MF_OK) r.status = config_new_lists(out, arena, why);
     if (r.status == MF_OK) list_mixers(&r, out);
     if (r.status == MF_OK) list_ffns(&r, out);

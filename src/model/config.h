@@ -78,6 +78,7 @@ struct model_config {
     bool renormalise;                          /* chosen weights add up to 1 */
     float routed_scale;                        /* then times this */
     uint32_t router_groups, router_top_groups; /* 1: no groups */
+    bool groups_assumed;                       /* the file is silent, the model is known */
 
     /* dense feed-forward layers */
     uint32_t dense_width;

@@ -11,7 +11,7 @@ static double yarn_scale(double factor, double c)
     return factor <= 1.0 ? 1.0 : 0.1 * c * log(factor) + 1.0;
 }
 
-static void finish_yarn(struct model_config *c, const struct yarn_fields *yarn)
+static void set_multipliers(struct model_config *c, const struct yarn_fields *yarn)
 {
     struct rope_config *rope = &c->rope;
     bool both = yarn->mscale > 0 && yarn->mscale_all_dim > 0;
@@ -27,6 +27,7 @@ static void finish_yarn(struct model_config *c, const struct yarn_fields *yarn)
             yarn_scale(rope->factor, yarn->mscale) / yarn_scale(rope->factor, yarn->mscale_all_dim);
     else
         rope->multiplier = yarn_scale(rope->factor, 1.0);
+    if (yarn->more > 0) rope->multiplier *= yarn->more;
     /* Only latent attention also scales its scores. */
     if (c->family->mixer == MIXER_LATENT && yarn->mscale_all_dim > 0) {
         double m = yarn_scale(rope->factor, yarn->mscale_all_dim);
@@ -34,80 +35,163 @@ static void finish_yarn(struct model_config *c, const struct yarn_fields *yarn)
     }
 }
 
-static const char *find_attention_problem(struct model_config *c)
+/* What the checks below share. */
+struct checker {
+    struct model_config *config;
+    const struct field_names *names;
+    const char *where;
+    mf_error *why;
+};
+
+#define REFUSE(k, format, ...)                                                                     \
+    fail((k)->why, MF_ERR_UNSUPPORTED, "%s: " format, (k)->where, __VA_ARGS__)
+
+/* `value` has to be a multiple of `unit`. */
+static mf_status check_multiple(const struct checker *k, const char *name, uint32_t value,
+                                const char *unit_name, uint32_t unit)
 {
+    if (unit > 0 && value % unit == 0) return MF_OK;
+    return REFUSE(k, "%s is %u, a multiple of %s (%u) was expected", name, value, unit_name, unit);
+}
+
+/* The width of `what` as a whole, whose parts are each within their limits. */
+static mf_status check_width(const struct checker *k, const char *what, uint64_t width)
+{
+    if (width <= WIDTH_MAX) return MF_OK;
+    return REFUSE(k, "the %s together are %llu wide, at most %d was expected", what,
+                  (unsigned long long)width, WIDTH_MAX);
+}
+
+static mf_status finish_heads(const struct checker *k)
+{
+    struct model_config *c = k->config;
+    const struct field_names *names = k->names;
     struct rope_config *rope = &c->rope;
     if (c->family->mixer == MIXER_LATENT) {
         c->kv_heads = c->heads;
         c->head_width = c->nope_width + rope->rotary_width;
-        if ((uint64_t)c->heads * (c->nope_width + c->value_width) > WIDTH_MAX)
-            return "the attention heads are too wide";
-    } else {
-        if (c->head_width == 0) c->head_width = c->width / c->heads;
-        if (c->head_width == 0) return "hidden_size is smaller than num_attention_heads";
-        if (c->heads % c->kv_heads)
-            return "num_attention_heads is not a multiple of "
-                   "num_key_value_heads";
-        if (!(rope->partial > 0.0 && rope->partial <= 1.0))
-            return "partial_rotary_factor is not above 0 and at most 1";
-        if (rope->rotary_width == 0) rope->rotary_width = (uint32_t)(c->head_width * rope->partial);
+        return check_width(k, "attention heads",
+                           (uint64_t)c->heads * (c->nope_width + c->value_width));
     }
-    if ((uint64_t)c->heads * c->head_width > WIDTH_MAX) return "the attention heads are too wide";
-    if (rope->rotary_width < 2 || rope->rotary_width % 2 || rope->rotary_width > c->head_width)
-        return "the rotary part of a head is not an even number of its channels";
-    if (!(rope->theta > 1.0 && rope->theta < 1e12)) return "rope_theta is out of range";
-    bool yarn = rope->factor > 1.0;
-    if (yarn && !(rope->original_context > 0 && rope->beta_fast > 0 && rope->beta_slow > 0))
-        return "YaRN's original context or betas are missing or not positive";
-    return NULL;
+    if (c->head_width == 0) c->head_width = c->width / c->heads;
+    if (c->head_width == 0)
+        return REFUSE(k, "%s is %u, at least %s (%u) was expected", names->width, c->width,
+                      names->heads, c->heads);
+    if (!(rope->partial > 0.0 && rope->partial <= 1.0))
+        return REFUSE(k, "%s is %g, above 0 and at most 1 was expected", names->partial,
+                      rope->partial);
+    if (rope->rotary_width == 0) rope->rotary_width = (uint32_t)(c->head_width * rope->partial);
+    return check_multiple(k, names->heads, c->heads, names->kv_heads, c->kv_heads);
 }
 
-static const char *find_expert_problem(struct model_config *c)
+static mf_status check_rope(const struct checker *k)
 {
-    if (c->experts_per_token > c->experts) return "num_experts_per_tok is greater than num_experts";
+    const struct field_names *names = k->names;
+    struct rope_config *rope = &k->config->rope;
+    uint32_t head_width = k->config->head_width;
+    if (rope->rotary_width < 2 || rope->rotary_width % 2 || rope->rotary_width > head_width)
+        return REFUSE(k, "%s makes %u of a head's %u channels turn, an even number was expected",
+                      names->rotary, rope->rotary_width, head_width);
+    if (!(rope->theta > 1.0 && rope->theta < 1e12))
+        return REFUSE(k, "%s is %g, above 1 and below 1e12 was expected", names->theta,
+                      rope->theta);
+    if (!(rope->factor > 1.0)) return MF_OK;
+    if (rope->original_context == 0) rope->original_context = k->config->context_length;
+    const struct {
+        const char *name;
+        double value;
+    } positive[] = { { names->original_context, rope->original_context },
+                     { names->beta_fast, rope->beta_fast },
+                     { names->beta_slow, rope->beta_slow } };
+    for (size_t i = 0; i < COUNT_OF(positive); i++)
+        if (!(positive[i].value > 0 && isfinite(positive[i].value)))
+            return REFUSE(k, "%s is %g, a number above 0 was expected", positive[i].name,
+                          positive[i].value);
+    return MF_OK;
+}
+
+static mf_status finish_yarn(const struct checker *k, const struct yarn_fields *yarn)
+{
+    const struct rope_config *rope = &k->config->rope;
+    set_multipliers(k->config, yarn);
+    if (isfinite(rope->multiplier) && isfinite(rope->score_multiplier)) return MF_OK;
+    return REFUSE(k, "YaRN's factors multiply angles by %g and scores by %g, numbers were expected",
+                  rope->multiplier, rope->score_multiplier);
+}
+
+static mf_status check_groups(const struct checker *k)
+{
+    struct model_config *c = k->config;
+    const struct field_names *names = k->names;
     if (c->router_groups == 0) c->router_groups = c->router_top_groups = 1;
-    if (c->experts % c->router_groups) return "the number of experts is not a multiple of n_group";
+    mf_status status =
+        check_multiple(k, names->experts, c->experts, names->groups, c->router_groups);
+    if (status != MF_OK) return status;
     if (c->router_top_groups == 0 || c->router_top_groups > c->router_groups)
-        return "topk_group is not between 1 and n_group";
-    uint32_t reachable = c->experts / c->router_groups * c->router_top_groups;
+        return REFUSE(k, "%s is %u, from 1 to %s (%u) was expected", names->top_groups,
+                      c->router_top_groups, names->groups, c->router_groups);
+    uint32_t size = c->experts / c->router_groups, reachable = size * c->router_top_groups;
     if (c->experts_per_token > reachable)
-        return "num_experts_per_tok is greater than what topk_group groups hold";
+        return REFUSE(k, "%s is %u, at most the %u experts of %s groups were expected",
+                      names->experts_per_token, c->experts_per_token, reachable, names->top_groups);
     /* A group is scored by its two best experts. */
-    if (c->router == ROUTER_SIGMOID && c->router_groups > 1 && c->experts / c->router_groups < 2)
-        return "a group has less than two experts";
+    if (c->router == ROUTER_SIGMOID && c->router_groups > 1 && size < 2)
+        return REFUSE(k, "%s is %u, which leaves %u expert to a group; two were expected",
+                      names->groups, c->router_groups, size);
+    return MF_OK;
+}
+
+static mf_status check_experts(const struct checker *k)
+{
+    struct model_config *c = k->config;
+    const struct field_names *names = k->names;
+    if (c->experts_per_token > c->experts)
+        return REFUSE(k, "%s is %u, at most %s (%u) was expected", names->experts_per_token,
+                      c->experts_per_token, names->experts, c->experts);
+    mf_status status = check_groups(k);
+    if (status != MF_OK) return status;
     /* The width of a step's buffer of answers. */
     if ((uint64_t)c->experts_per_token * c->width > UINT32_MAX)
-        return "num_experts_per_tok x hidden_size is too large";
+        return REFUSE(k, "%s x %s is %llu, at most %u was expected", names->experts_per_token,
+                      names->width, (unsigned long long)c->experts_per_token * c->width,
+                      UINT32_MAX);
     if (c->shared_width > 0 && !family_has_slot(c->family, SLOT_SHARED_GATE))
-        return "a shared expert is asked for, and this family has none";
+        return REFUSE(k, "%s asks for a shared expert %u wide, and the family %s has none",
+                      names->shared, c->shared_width, c->family->name);
     if (c->routed_scale == 0.0f) c->routed_scale = 1.0f;
-    if (!isfinite(c->routed_scale)) return "routed_scaling_factor is not a number";
+    if (!isfinite(c->routed_scale))
+        return REFUSE(k, "%s is %g, a finite number was expected", names->routed_scale,
+                      (double)c->routed_scale);
     if (c->sparse_step == 0) c->sparse_step = 1;
-    return NULL;
+    return MF_OK;
 }
 
-static const char *find_delta_problem(const struct model_config *c)
+static mf_status check_delta(const struct checker *k)
 {
-    if (!c->family->hybrid) return NULL;
-    if (c->delta_value_heads % c->delta_key_heads)
-        return "linear_num_value_heads is not a multiple of linear_num_key_heads";
+    const struct model_config *c = k->config;
+    if (!c->family->hybrid) return MF_OK;
+    mf_status status = check_multiple(k, k->names->delta_value_heads, c->delta_value_heads,
+                                      k->names->delta_key_heads, c->delta_key_heads);
+    if (status != MF_OK) return status;
     uint64_t keys = (uint64_t)c->delta_key_heads * c->delta_key_width;
     uint64_t values = (uint64_t)c->delta_value_heads * c->delta_value_width;
-    return 2 * keys + values > WIDTH_MAX ? "the linear attention heads are too wide" : NULL;
+    return check_width(k, "linear attention heads", 2 * keys + values);
 }
 
 mf_status config_finish(struct model_config *config, const struct yarn_fields *yarn,
-                        const char *where, mf_error *why)
+                        const struct field_names *names, const char *where, mf_error *why)
 {
-    const char *problem = NULL;
+    const struct checker k = { config, names, where, why };
     if (!(config->norm_epsilon >= 0.0f && config->norm_epsilon < 1.0f))
-        problem = "rms_norm_eps is not between 0 and 1";
-    if (!problem) problem = find_attention_problem(config);
-    if (!problem) problem = find_delta_problem(config);
-    if (!problem) problem = find_expert_problem(config);
-    if (problem) return fail(why, MF_ERR_UNSUPPORTED, "%s: %s", where, problem);
-    finish_yarn(config, yarn);
-    return MF_OK;
+        return REFUSE(&k, "%s is %g, from 0 to below 1 was expected", names->epsilon,
+                      (double)config->norm_epsilon);
+    mf_status status = finish_heads(&k);
+    if (status == MF_OK)
+        status = check_width(&k, "attention heads", (uint64_t)config->heads * config->head_width);
+    if (status == MF_OK) status = check_rope(&k);
+    if (status == MF_OK) status = check_delta(&k);
+    if (status == MF_OK) status = check_experts(&k);
+    return status == MF_OK ? finish_yarn(&k, yarn) : status;
 }
 
 mf_status config_new_lists(struct model_config *config, struct arena *arena, mf_error *why)

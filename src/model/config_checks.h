@@ -18,13 +18,23 @@ enum config_limit {
 
 /* YaRN's numbers as a file gives them; 0 where it is silent. */
 struct yarn_fields {
-    double mscale, mscale_all_dim, attention_factor;
+    double mscale, mscale_all_dim;
+    double attention_factor; /* instead of what follows from the other two */
+    double more;             /* GGUF: on top of it */
+};
+
+/* What a file calls the fields that a message may be about. */
+struct field_names {
+    const char *epsilon, *width, *heads, *kv_heads;
+    const char *rotary, *partial, *theta, *original_context, *beta_fast, *beta_slow;
+    const char *experts, *experts_per_token, *groups, *top_groups, *shared, *routed_scale;
+    const char *delta_key_heads, *delta_value_heads;
 };
 
 /* Fills what follows from the fields (widths, multipliers) and refuses what does
- * not fit together.  The lists of mixers and feed-forward kinds are not looked at. */
+ * not fit together, naming the field, what was found and what was expected.  The lists of mixers and feed-forward kinds are not looked at. */
 mf_status config_finish(struct model_config *config, const struct yarn_fields *yarn,
-                        const char *where, mf_error *why);
+                        const struct field_names *names, const char *where, mf_error *why);
 
 /* Room for the lists, all layers MIXER_ATTENTION and FFN_EXPERTS. */
 mf_status config_new_lists(struct model_config *config, struct arena *arena, mf_error *why);

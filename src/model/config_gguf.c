@@ -15,6 +15,28 @@ struct reader {
 
 enum { KEY_CAPACITY = 128 };
 
+/* After the architecture's name. */
+static const struct field_names field_names = {
+    .epsilon = "attention.layer_norm_rms_epsilon",
+    .width = "embedding_length",
+    .heads = "attention.head_count",
+    .kv_heads = "attention.head_count_kv",
+    .rotary = "rope.dimension_count",
+    .partial = "rope.dimension_count",
+    .theta = "rope.freq_base",
+    .original_context = "rope.scaling.original_context_length",
+    .beta_fast = "rope.scaling.yarn_beta_fast",
+    .beta_slow = "rope.scaling.yarn_beta_slow",
+    .experts = "expert_count",
+    .experts_per_token = "expert_used_count",
+    .groups = "expert_group_count",
+    .top_groups = "expert_group_used_count",
+    .shared = "expert_shared_feed_forward_length",
+    .routed_scale = "expert_weights_scale",
+    .delta_key_heads = "ssm.group_count",
+    .delta_value_heads = "ssm.time_step_rank",
+};
+
 static void key_of(char out[KEY_CAPACITY], const struct reader *r, const char *name)
 {
     snprintf(out, KEY_CAPACITY, "%s.%s", r->architecture, name);
@@ -63,31 +85,47 @@ static void read_sizes(struct reader *r, struct model_config *c)
     count(&c->leading_dense_layers, r, "leading_dense_block_count", 0, LAYERS_MAX);
 }
 
+static void read_yarn(struct reader *r, struct rope_config *rope, struct yarn_fields *yarn)
+{
+    double log_multiplier = 0;
+    rope->beta_fast = 32;
+    rope->beta_slow = 1;
+    real(&rope->original_context, r, "rope.scaling.original_context_length");
+    real(&rope->beta_fast, r, "rope.scaling.yarn_beta_fast");
+    real(&rope->beta_slow, r, "rope.scaling.yarn_beta_slow");
+    real(&yarn->attention_factor, r, "rope.scaling.yarn_attn_factor");
+    real(&yarn->more, r, "rope.scaling.attn_factor");
+    real(&log_multiplier, r, "rope.scaling.yarn_log_multiplier");
+    /* Stored as 0.1 x mscale_all_dim; mscale itself is not stored and equal to it. */
+    if (log_multiplier > 0) yarn->mscale = yarn->mscale_all_dim = 10 * log_multiplier;
+}
+
 static void read_rope(struct reader *r, struct rope_config *rope, struct yarn_fields *yarn)
 {
     char key[KEY_CAPACITY];
     const char *kind = "none";
-    double log_multiplier = 0;
+    double factor = 1;
     real(&rope->theta, r, "rope.freq_base");
     count(&rope->rotary_width, r, "rope.dimension_count", 2, HEAD_WIDTH_MAX);
+    real(&factor, r, "rope.scaling.factor");
     key_of(key, r, "rope.scaling.type");
     if (r->status == MF_OK) r->status = metadata_maybe_text(&kind, r->metadata, key, r->why);
     if (r->status != MF_OK || strcmp(kind, "none") == 0) return;
+    if (strcmp(kind, "linear") == 0 && factor == 1) return; /* which scales nothing */
     if (strcmp(kind, "yarn") != 0) {
-        r->status = fail(r->why, MF_ERR_UNSUPPORTED, "%s: %s is \"%s\", none or yarn was expected",
-                         r->metadata->path, key, kind);
+        r->status =
+            fail(r->why, MF_ERR_UNSUPPORTED, "%s: %s is \"%.64s\", none or yarn was expected",
+                 r->metadata->path, key, kind);
         return;
     }
-    rope->beta_fast = 32;
-    rope->beta_slow = 1;
-    real(&rope->factor, r, "rope.scaling.factor");
-    real(&rope->original_context, r, "rope.scaling.original_context_length");
-    real(&rope->beta_fast, r, "rope.scaling.yarn_beta_fast");
-    real(&rope->beta_slow, r, "rope.scaling.yarn_beta_slow");
-    real(&yarn->attention_factor, r, "rope.scaling.attn_factor");
-    real(&log_multiplier, r, "rope.scaling.yarn_log_multiplier");
-    /* Stored as 0.1 x mscale_all_dim; mscale itself is not stored and equal to it. */
-    if (log_multiplier > 0) yarn->mscale = yarn->mscale_all_dim = 10 * log_multiplier;
+    if (!(factor >= 1 && factor < 1e9)) {
+        r->status = fail(r->why, MF_ERR_UNSUPPORTED,
+                         "%s: rope.scaling.factor is %g, at least 1 was expected",
+                         r->metadata->path, factor);
+        return;
+    }
+    rope->factor = factor;
+    read_yarn(r, rope, yarn);
 }
 
 static void read_attention(struct reader *r, struct model_config *c)
@@ -158,6 +196,7 @@ static void read_router(struct reader *r, struct model_config *c)
 
     /* Older files of DeepSeek-V3 lack the groups, without which it routes otherwise. */
     bool v3 = latent && c->router == ROUTER_SIGMOID && c->layer_count == 61 && c->experts == 256;
+    c->groups_assumed = v3 && !has(r, "expert_group_count");
     c->router_groups = v3 ? 8 : 1;
     c->router_top_groups = v3 ? 4 : 1;
     count(&c->router_groups, r, "expert_group_count", 1, EXPERTS_MAX);
@@ -234,7 +273,7 @@ mf_status config_from_metadata(struct model_config *out, const struct metadata *
         read_attention(&r, out);
     if (out->family->hybrid) read_delta(&r, out);
     read_router(&r, out);
-    if (r.status == MF_OK) r.status = config_finish(out, &yarn, metadata->path, why);
+    if (r.status == MF_OK) r.status = config_finish(out, &yarn, &field_names, metadata->path, why);
     if (r.status == MF_OK) r.status = config_new_lists(out, arena, why);
     if (r.status == MF_OK) list_layers(&r, out);
     if (r.status == MF_OK) r.status = read_end_tokens(out, metadata, why);

@@ -40,7 +40,14 @@ static const struct tensor_rule hybrid_ffn_norm_rules[] = {
       { DIM_WIDTH } },
 };
 
+/* Newer GGUF files may have the three projections in one. */
 static const struct tensor_rule attention_rules[] = {
+    { SLOT_Q,
+      RULE_ATTENTION_QKV,
+      SCOPE_ATTENTION,
+      NULL,
+      "blk.%u.attn_qkv.weight",
+      { DIM_ATTENTION_FUSED, DIM_WIDTH } },
     { SLOT_Q,
       RULE_MATRIX,
       SCOPE_ATTENTION,
@@ -456,6 +463,8 @@ uint64_t dimension_size(const struct model_config *c, enum dimension dimension)
         return (uint64_t)c->heads * c->head_width * (c->output_gate ? 2 : 1);
     case DIM_KEYS:
         return (uint64_t)c->kv_heads * c->head_width;
+    case DIM_ATTENTION_FUSED:
+        return dimension_size(c, DIM_QUERIES_AND_GATES) + 2 * dimension_size(c, DIM_KEYS);
     case DIM_QUERY_RANK:
         return c->query_rank;
     case DIM_LATENT:

@@ -20,6 +20,7 @@ enum dimension {
     DIM_QUERIES,           /* heads x head width */
     DIM_QUERIES_AND_GATES, /* twice that where there is an output gate */
     DIM_KEYS,              /* kv heads x head width */
+    DIM_ATTENTION_FUSED,   /* queries and gates, keys, values */
     DIM_QUERY_RANK,
     DIM_LATENT,
     DIM_LATENT_AND_ROPE,
@@ -66,6 +67,7 @@ enum rule_kind {
     RULE_VECTOR,          /* one number per element of the shape */
     RULE_NORM,            /* zero-centred families: a Hugging Face file holds w, we keep 1 + w */
     RULE_LOG_DECAY,       /* a safetensors file holds A_log, we keep -exp(A_log), as GGUF does */
+    RULE_ATTENTION_QKV,   /* rows [queries and gates | keys | values], if there: fills Q, K and V */
     RULE_DELTA_QKVZ, /* rows per key head [q | k | v | z], if there: fills DELTA_QKV and DELTA_Z */
     RULE_DELTA_BA,   /* rows per key head [b | a]: fills DELTA_B and DELTA_A */
 };

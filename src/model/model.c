@@ -164,6 +164,10 @@ static mf_status open_around_metadata(struct model *m, const struct model_source
         return fail(why, MF_ERR_MISMATCH, "%s: the matrix token_embd.weight is missing", m->path);
     mf_status status = config_from_metadata(&m->config, &m->metadata, (uint32_t)embedding->shape[0],
                                             &m->arena, why);
+    if (status == MF_OK && m->config.groups_assumed)
+        log_note(source->logger, MF_LOG_WARNING,
+                 "%s says nothing of the router's groups; %u of %u are taken, as in DeepSeek-V3",
+                 m->path, m->config.router_top_groups, m->config.router_groups);
     if (status == MF_OK) status = bind(m, NULL, false, source, why);
     if (status == MF_OK && metadata_find(&m->metadata, "tokenizer.ggml.tokens"))
         status = tokenizer_from_metadata_new(&m->tokenizer, &m->metadata, why);

@@ -165,6 +165,32 @@ static mf_status bind_matrix(struct weight slots[SLOT_COUNT], const struct binde
     return binder_read_matrix(&slots[rule->slot], b, &need, why);
 }
 
+/* Rows [first, first + rows) of a matrix whose rows share nothing. */
+static struct weight take_rows(const struct weight *from, uint64_t first, uint64_t rows)
+{
+    struct weight out = *from;
+    out.rows = rows;
+    out.values += first * from->row_bytes;
+    return out;
+}
+
+/* Three projections in one tensor of a GGUF file, one below the other. */
+static mf_status bind_fused_attention(struct weight slots[SLOT_COUNT], const struct binder *b,
+                                      const struct tensor_rule *rule, const char *name,
+                                      mf_error *why)
+{
+    const struct model_config *config = b->source->config;
+    uint64_t queries = dimension_size(config, DIM_QUERIES_AND_GATES);
+    uint64_t keys = dimension_size(config, DIM_KEYS);
+    struct weight fused[SLOT_COUNT] = { { 0 } };
+    mf_status status = bind_matrix(fused, b, rule, name, why);
+    if (status != MF_OK) return status;
+    slots[SLOT_Q] = take_rows(&fused[rule->slot], 0, queries);
+    slots[SLOT_K] = take_rows(&fused[rule->slot], queries, keys);
+    slots[SLOT_V] = take_rows(&fused[rule->slot], queries + keys, keys);
+    return MF_OK;
+}
+
 static mf_status bind_rule(struct weight slots[SLOT_COUNT], const struct binder *b,
                            const struct tensor_rule *rule, uint32_t layer, mf_error *why)
 {
@@ -182,6 +208,8 @@ static mf_status bind_rule(struct weight slots[SLOT_COUNT], const struct binder 
             return bind_matrix(slots, b, rule, name, why);
         slots[rule->slot] = slots[SLOT_EMBEDDING];
         return MF_OK;
+    case RULE_ATTENTION_QKV:
+        return there ? bind_fused_attention(slots, b, rule, name, why) : MF_OK;
     case RULE_DELTA_QKVZ:
         return there ? binder_bind_fused_delta(slots, b, rule, name, why) : MF_OK;
     case RULE_DELTA_BA:

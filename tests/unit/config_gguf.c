@@ -1,0 +1,439 @@
+/* config_gguf: what the metadata of a GGUF file may say, and each refusal's sentence. */
+#include "support/test.h"
+
+#include "files/gguf_file.h"
+#include "model/families.h"
+#include "support/byte_writer.h"
+#include "support/memory_files.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* A value as a test writes it. */
+struct value {
+    const char *key; /* '.' first: after the architecture's name; NULL ends a list */
+    enum metadata_type type;
+    double number;
+    const char *text; /* a text, or the flags of an array as '0' and '1' */
+};
+
+#define NUMBER(key, number)                                                                        \
+    {                                                                                              \
+        (key), METADATA_U32, (number), NULL                                                        \
+    }
+#define REAL(key, number)                                                                          \
+    {                                                                                              \
+        (key), METADATA_F64, (number), NULL                                                        \
+    }
+#define TEXT(key, text)                                                                            \
+    {                                                                                              \
+        (key), METADATA_TEXT, 0, (text)                                                            \
+    }
+
+static void put_value(struct byte_writer *w, const struct value *v, const char *architecture)
+{
+    char key[128];
+    snprintf(key, sizeof key, "%s%s", v->key[0] == '.' ? architecture : "", v->key);
+    put_text(w, key);
+    put_u32(w, v->type);
+    switch (v->type) {
+    case METADATA_TEXT:
+        put_text(w, v->text);
+        break;
+    case METADATA_FLAG:
+        put_u8(w, v->number != 0);
+        break;
+    case METADATA_ARRAY:
+        put_u32(w, METADATA_FLAG);
+        put_u64(w, strlen(v->text));
+        for (const char *at = v->text; *at; at++) put_u8(w, *at == '1');
+        break;
+    case METADATA_F64:
+        put_bytes(w, &v->number, 8);
+        break;
+    default:
+        put_u32(w, (uint32_t)v->number);
+    }
+}
+
+struct parsed {
+    struct memory_files files;
+    struct tensor_directory directory;
+    struct metadata metadata;
+    struct arena arena;
+    struct model_config config;
+    mf_error why;
+    mf_status status;
+};
+
+/* The values of `standard`, those of `changes` instead of or beside them. */
+static void parse(struct parsed *out, const char *architecture, const struct value *standard,
+                  const struct value *changes)
+{
+    struct byte_writer values = { 0 }, file = { 0 };
+    uint64_t count = 1;
+    *out = (struct parsed){ 0 };
+    put_value(&values, &(struct value)TEXT("general.architecture", architecture), architecture);
+    for (const struct value *v = changes; v && v->key; v++, count++)
+        put_value(&values, v, architecture);
+    for (const struct value *v = standard; v && v->key; v++) {
+        bool replaced = false;
+        for (const struct value *c = changes; c && c->key; c++)
+            replaced |= strcmp(c->key, v->key) == 0;
+        if (replaced) continue;
+        put_value(&values, v, architecture);
+        count++;
+    }
+    put_bytes(&file, "GGUF", 4);
+    put_u32(&file, 3);
+    put_u64(&file, 0);
+    put_u64(&file, count);
+    put_bytes(&file, values.bytes, values.count);
+    put_padding(&file, 32);
+
+    memory_files_init(&out->files);
+    memory_files_put(&out->files, "m.gguf", file.bytes, file.count);
+    tensor_directory_init(&out->directory, &allocator_heap);
+    metadata_init(&out->metadata, &allocator_heap);
+    arena_init(&out->arena, &allocator_heap);
+    out->status = checkpoint_gguf_open(&out->directory, &out->metadata, &out->files.files, "m.gguf",
+                                       &out->why);
+    if (out->status != MF_OK) fail_msg("%s", out->why.text);
+    out->status = config_from_metadata(&out->config, &out->metadata, 100, &out->arena, &out->why);
+    byte_writer_free(&values);
+    byte_writer_free(&file);
+}
+
+static void close_parsed(struct parsed *p)
+{
+    arena_free(&p->arena);
+    metadata_free(&p->metadata);
+    tensor_directory_free(&p->directory);
+}
+
+static const struct value attention[] = {
+    NUMBER(".block_count", 4),
+    NUMBER(".embedding_length", 64),
+    NUMBER(".context_length", 4096),
+    NUMBER(".attention.head_count", 4),
+    NUMBER(".attention.head_count_kv", 2),
+    NUMBER(".attention.key_length", 16),
+    NUMBER(".expert_count", 8),
+    NUMBER(".expert_used_count", 2),
+    NUMBER(".expert_feed_forward_length", 32),
+    { 0 },
+};
+static const struct value hybrid[] = {
+    NUMBER(".block_count", 4),
+    NUMBER(".embedding_length", 64),
+    NUMBER(".attention.head_count", 4),
+    NUMBER(".attention.head_count_kv", 2),
+    NUMBER(".attention.key_length", 16),
+    NUMBER(".rope.dimension_count", 4),
+    NUMBER(".ssm.conv_kernel", 4),
+    NUMBER(".ssm.state_size", 8),
+    NUMBER(".ssm.group_count", 2),
+    NUMBER(".ssm.time_step_rank", 4),
+    NUMBER(".ssm.inner_size", 40),
+    NUMBER(".full_attention_interval", 2),
+    NUMBER(".expert_count", 8),
+    NUMBER(".expert_used_count", 2),
+    { 0 },
+};
+static const struct value latent[] = {
+    NUMBER(".block_count", 4),
+    NUMBER(".embedding_length", 64),
+    NUMBER(".attention.head_count", 4),
+    NUMBER(".attention.kv_lora_rank", 32),
+    NUMBER(".attention.key_length", 36),
+    NUMBER(".attention.value_length", 32),
+    NUMBER(".attention.key_length_mla", 20),
+    NUMBER(".attention.value_length_mla", 12),
+    NUMBER(".rope.dimension_count", 4),
+    NUMBER(".expert_count", 8),
+    NUMBER(".expert_used_count", 2),
+    NUMBER(".expert_feed_forward_length", 32),
+    NUMBER(".expert_gating_func", 2),
+    { 0 },
+};
+
+/* ---------------------------------------------------------------- accepted */
+
+static void attention_is_read(void **state)
+{
+    (void)state;
+    struct parsed p;
+    parse(&p, "qwen3moe", attention, NULL);
+    assert_int_equal(p.status, MF_OK);
+    const struct model_config *c = &p.config;
+    assert_string_equal(c->family->name, "qwen3_moe");
+    assert_int_equal(c->vocab_size, 100);
+    assert_int_equal(c->layer_count, 4);
+    assert_int_equal(c->rope.rotary_width, 16);
+    assert_true(c->renormalise); /* the files do not say it */
+    assert_true(c->rope.multiplier == 1.0);
+    close_parsed(&p);
+}
+
+static void hybrids_are_read(void **state)
+{
+    (void)state;
+    struct parsed p;
+    parse(&p, "qwen35moe", hybrid, NULL);
+    assert_int_equal(p.status, MF_OK);
+    assert_int_equal(p.config.delta_value_width, 10);
+    assert_int_equal(p.config.delta_key_width, 8);
+    assert_true(p.config.delta_heads_tiled);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(p.config.mixers[i], i % 2 ? MIXER_ATTENTION : MIXER_DELTA);
+    close_parsed(&p);
+
+    /* a list wins, and the prediction layer at the end does not count */
+    const struct value list[] = { { ".attention.recurrent_layers", METADATA_ARRAY, 0, "0110" },
+                                  NUMBER(".nextn_predict_layers", 1),
+                                  { 0 } };
+    parse(&p, "qwen3next", hybrid, list);
+    assert_int_equal(p.status, MF_OK);
+    assert_int_equal(p.config.layer_count, 3);
+    assert_false(p.config.delta_heads_tiled);
+    static const enum mixer_kind expected[] = { MIXER_ATTENTION, MIXER_DELTA, MIXER_DELTA };
+    for (uint32_t i = 0; i < 3; i++) assert_int_equal(p.config.mixers[i], expected[i]);
+    close_parsed(&p);
+}
+
+static void latent_attention_is_read_of_both_ages(void **state)
+{
+    (void)state;
+    struct parsed p;
+    parse(&p, "deepseek2", latent, NULL);
+    assert_int_equal(p.status, MF_OK);
+    assert_int_equal(p.config.nope_width, 16);
+    assert_int_equal(p.config.value_width, 12);
+    assert_int_equal(p.config.query_rank, 0);
+    assert_int_equal(p.config.router, ROUTER_SIGMOID);
+    assert_int_equal(p.config.router_groups, 1);
+    assert_false(p.config.renormalise);
+    close_parsed(&p);
+
+    /* without the newer keys the others speak of a head */
+    const struct value *const older[] = { &latent[0], &latent[1], &latent[2], &latent[3] };
+    struct value old[16] = { { 0 } };
+    size_t count = 0;
+    for (; count < COUNT_OF(older); count++) old[count] = *older[count];
+    old[count++] = (struct value)NUMBER(".attention.key_length", 20);
+    old[count++] = (struct value)NUMBER(".attention.value_length", 12);
+    old[count++] = (struct value)NUMBER(".rope.dimension_count", 4);
+    old[count++] = (struct value)NUMBER(".expert_count", 8);
+    old[count++] = (struct value)NUMBER(".expert_used_count", 2);
+    parse(&p, "deepseek2", old, NULL);
+    assert_int_equal(p.status, MF_OK);
+    assert_int_equal(p.config.nope_width, 16);
+    assert_int_equal(p.config.value_width, 12);
+    assert_int_equal(p.config.router, ROUTER_SOFTMAX);
+    close_parsed(&p);
+}
+
+/* Older files of DeepSeek-V3 do not tell its groups. */
+static void groups_of_v3_are_assumed(void **state)
+{
+    (void)state;
+    struct parsed p;
+    const struct value v3[] = { NUMBER(".block_count", 61), NUMBER(".expert_count", 256), { 0 } };
+    parse(&p, "deepseek2", latent, v3);
+    assert_int_equal(p.status, MF_OK);
+    assert_true(p.config.groups_assumed);
+    assert_int_equal(p.config.router_groups, 8);
+    assert_int_equal(p.config.router_top_groups, 4);
+    close_parsed(&p);
+    const struct value said[] = { NUMBER(".block_count", 61),
+                                  NUMBER(".expert_count", 256),
+                                  NUMBER(".expert_group_count", 1),
+                                  NUMBER(".expert_group_used_count", 1),
+                                  { 0 } };
+    parse(&p, "deepseek2", latent, said);
+    assert_int_equal(p.status, MF_OK);
+    assert_false(p.config.groups_assumed);
+    assert_int_equal(p.config.router_groups, 1);
+    close_parsed(&p);
+}
+
+static void yarn_is_read(void **state)
+{
+    (void)state;
+    struct parsed p;
+    const struct value yarn[] = { TEXT(".rope.scaling.type", "yarn"),
+                                  REAL(".rope.scaling.factor", 40),
+                                  NUMBER(".rope.scaling.original_context_length", 4096),
+                                  REAL(".rope.scaling.yarn_log_multiplier", 0.1),
+                                  { 0 } };
+    parse(&p, "deepseek2", latent, yarn);
+    assert_int_equal(p.status, MF_OK);
+    assert_true(fabs(p.config.rope.score_multiplier - 1.87385) < 1e-5); /* V3's own number */
+    assert_true(p.config.rope.multiplier == 1.0);
+    close_parsed(&p);
+
+    /* the context stands in for an original one; a factor of the file's own on top */
+    const struct value bare[] = { TEXT(".rope.scaling.type", "yarn"),
+                                  REAL(".rope.scaling.factor", 4),
+                                  REAL(".rope.scaling.yarn_attn_factor", 1.5),
+                                  REAL(".rope.scaling.attn_factor", 2),
+                                  { 0 } };
+    parse(&p, "qwen3moe", attention, bare);
+    assert_int_equal(p.status, MF_OK);
+    assert_true(p.config.rope.original_context == 4096);
+    assert_true(p.config.rope.multiplier == 3.0);
+    close_parsed(&p);
+
+    const struct value nothing[] = { TEXT(".rope.scaling.type", "linear"),
+                                     REAL(".rope.scaling.factor", 1),
+                                     { 0 } };
+    parse(&p, "qwen3moe", attention, nothing);
+    assert_int_equal(p.status, MF_OK);
+    close_parsed(&p);
+}
+
+/* ----------------------------------------------------------------- refused */
+
+static const struct refusal {
+    const char *architecture;
+    const struct value *standard;
+    struct value changes[4];
+    mf_status status;
+    const char *sentence;
+} refusals[] = {
+    { "llama",
+      NULL,
+      { { 0 } },
+      MF_ERR_UNSUPPORTED,
+      "general.architecture \"llama\" is not supported; known: qwen3moe, " },
+    { "qwen3moe", attention, { NUMBER(".block_count", 0) }, MF_ERR_FORMAT, "qwen3moe.block_count" },
+    { "qwen3moe",
+      attention,
+      { NUMBER(".embedding_length", 4e9) },
+      MF_ERR_FORMAT,
+      "qwen3moe.embedding_length" },
+    { "qwen3moe",
+      attention,
+      { TEXT(".expert_count", "8") },
+      MF_ERR_FORMAT,
+      "qwen3moe.expert_count is a text" },
+    { "qwen3moe",
+      attention,
+      { NUMBER(".attention.head_count", 3) },
+      MF_ERR_UNSUPPORTED,
+      "attention.head_count is 3, a multiple of attention.head_count_kv (2) was expected" },
+    { "qwen3moe",
+      attention,
+      { NUMBER(".rope.dimension_count", 18) },
+      MF_ERR_UNSUPPORTED,
+      "rope.dimension_count makes 18 of a head's 16 channels turn" },
+    { "qwen3moe",
+      attention,
+      { REAL(".rope.freq_base", NAN) },
+      MF_ERR_UNSUPPORTED,
+      "rope.freq_base is nan, above 1 and below 1e12 was expected" },
+    { "qwen3moe",
+      attention,
+      { REAL(".attention.layer_norm_rms_epsilon", -1) },
+      MF_ERR_UNSUPPORTED,
+      "attention.layer_norm_rms_epsilon is -1, from 0 to below 1 was expected" },
+    { "qwen3moe",
+      attention,
+      { TEXT(".rope.scaling.type", "longrope") },
+      MF_ERR_UNSUPPORTED,
+      "qwen3moe.rope.scaling.type is \"longrope\", none or yarn was expected" },
+    { "qwen3moe",
+      attention,
+      { TEXT(".rope.scaling.type", "linear"), REAL(".rope.scaling.factor", 4) },
+      MF_ERR_UNSUPPORTED,
+      "is \"linear\", none or yarn was expected" },
+    { "qwen3moe",
+      attention,
+      { TEXT(".rope.scaling.type", "yarn"), REAL(".rope.scaling.factor", NAN) },
+      MF_ERR_UNSUPPORTED,
+      "rope.scaling.factor is nan, at least 1 was expected" },
+    { "qwen3moe",
+      attention,
+      { TEXT(".rope.scaling.type", "yarn"), REAL(".rope.scaling.factor", 4),
+        REAL(".rope.scaling.yarn_attn_factor", INFINITY) },
+      MF_ERR_UNSUPPORTED,
+      "YaRN's factors multiply angles by inf" },
+    { "qwen3moe",
+      attention,
+      { NUMBER(".expert_used_count", 9) },
+      MF_ERR_UNSUPPORTED,
+      "expert_used_count is 9, at most expert_count (8) was expected" },
+    { "qwen3moe",
+      attention,
+      { NUMBER(".expert_shared_feed_forward_length", 8) },
+      MF_ERR_UNSUPPORTED,
+      "expert_shared_feed_forward_length asks for a shared expert 8 wide" },
+    { "qwen3moe",
+      attention,
+      { NUMBER("tokenizer.ggml.eos_token_id", 100) },
+      MF_ERR_FORMAT,
+      "the end token 100 is not a token id below 100" },
+    { "qwen3next",
+      hybrid,
+      { NUMBER(".ssm.inner_size", 42) },
+      MF_ERR_FORMAT,
+      "ssm.inner_size is 42, which is not a multiple of the 4 value heads" },
+    { "qwen3next",
+      hybrid,
+      { NUMBER(".ssm.group_count", 3) },
+      MF_ERR_UNSUPPORTED,
+      "ssm.time_step_rank is 4, a multiple of ssm.group_count (3) was expected" },
+    { "qwen3next",
+      hybrid,
+      { { ".attention.recurrent_layers", METADATA_ARRAY, 0, "010" } },
+      MF_ERR_FORMAT,
+      "qwen3next.attention.recurrent_layers has 3 entries for 4 layers" },
+    { "deepseek2",
+      latent,
+      { NUMBER(".attention.key_length_mla", 4) },
+      MF_ERR_FORMAT,
+      "a key is 4 wide, which leaves nothing beside its rotary 4" },
+    { "deepseek2",
+      latent,
+      { NUMBER(".expert_gating_func", 3) },
+      MF_ERR_FORMAT,
+      "deepseek2.expert_gating_func" },
+    { "deepseek2",
+      latent,
+      { NUMBER(".expert_group_count", 3), NUMBER(".expert_group_used_count", 1) },
+      MF_ERR_UNSUPPORTED,
+      "expert_count is 8, a multiple of expert_group_count (3) was expected" },
+    { "deepseek2",
+      latent,
+      { NUMBER(".expert_group_count", 4), NUMBER(".expert_group_used_count", 5) },
+      MF_ERR_UNSUPPORTED,
+      "expert_group_used_count is 5, from 1 to expert_group_count (4)" },
+};
+
+static void every_refusal_names_file_and_key(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(refusals); i++) {
+        const struct refusal *r = &refusals[i];
+        struct parsed p;
+        parse(&p, r->architecture, r->standard, r->changes);
+        if (p.status != r->status || !strstr(p.why.text, r->sentence) ||
+            !strstr(p.why.text, "m.gguf"))
+            fail_msg("expected '%s' (%d), got '%s' (%d)", r->sentence, r->status, p.why.text,
+                     p.status);
+        close_parsed(&p);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(attention_is_read),
+        cmocka_unit_test(hybrids_are_read),
+        cmocka_unit_test(latent_attention_is_read_of_both_ages),
+        cmocka_unit_test(groups_of_v3_are_assumed),
+        cmocka_unit_test(yarn_is_read),
+        cmocka_unit_test(every_refusal_names_file_and_key),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
