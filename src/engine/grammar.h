@@ -51,12 +51,23 @@ struct grammar_node {
     uint32_t cost;
 };
 
+/* A counted repetition x{0,900}: its copies, the last one first, lie behind each other in `nodes`
+ * and differ only in how many follow.  Between two that are followed by more copies than a token
+ * has bytes, no token can tell: grammar_mask.c looks at one for all. */
+struct grammar_copies {
+    uint32_t first;  /* node of the last copy */
+    uint32_t stride; /* nodes of each */
+    uint32_t count;
+};
+
 struct grammar {
     struct arena arena;
     struct grammar_node *nodes; /* [node_count] */
     uint32_t *rule_starts;      /* [rule_count]: node */
     uint32_t node_count, rule_count;
-    uint32_t start; /* node */
+    uint32_t start;                /* node */
+    struct grammar_copies *copies; /* [copies_count]: those inside of others come first */
+    uint32_t copies_count;
 
     /* Bytes that no set tells apart form a class; tables have a column per class. */
     uint8_t byte_class[256];

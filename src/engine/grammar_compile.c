@@ -14,6 +14,8 @@ enum {
     INLINE_NODES = 40, /* rules up to this size are copied into their callers */
     INLINE_DEPTH = 8,  /* and only so deep */
     SUFFIX_CACHE = 64,
+    COPIES_LIMIT = 4096, /* repetitions remembered, … */
+    COPIES_LEAST = 16,   /* … of at least so many copies */
 };
 
 #define NODE_NONE UINT32_MAX
@@ -37,7 +39,9 @@ struct compiler {
     uint32_t *inline_size;
     uint32_t end; /* the one END node */
     unsigned inline_depth;
-    bool loop; /* the rule being emitted repeats something */
+    bool loop;                     /* the rule being emitted repeats something */
+    struct grammar_copies *copies; /* [COPIES_LIMIT] */
+    uint32_t copies_count;
 };
 
 /* ------------------------------------------------------------------- nodes */
@@ -252,6 +256,27 @@ static uint32_t emit_choice(struct compiler *c, const struct expression *e, uint
     return node;
 }
 
+/* Whether a node of one copy does what the same node of the copy before it does. */
+static bool is_alike(const struct compiler *c, uint32_t node, uint32_t stride)
+{
+    const struct grammar_node *n = &c->nodes[node], *before = &c->nodes[node - stride];
+    bool same_a = n->a == before->a, same_b = n->b == before->b || n->b == before->b + stride;
+    if (n->kind == NODE_SPLIT) same_a = same_a || n->a == before->a + stride;
+    return n->kind == before->kind && same_a && same_b;
+}
+
+/* Remembers that the nodes from `first` on are `count` copies of something. */
+static void note_copies(struct compiler *c, uint32_t first, uint32_t count)
+{
+    uint32_t total = c->node_count - first;
+    if (count < COPIES_LEAST || c->copies_count == COPIES_LIMIT || total % count != 0) return;
+    uint32_t stride = total / count;
+    /* The last copy is followed by something else. */
+    for (uint32_t node = first + 2 * stride; node < c->node_count; node++)
+        if (!is_alike(c, node, stride)) return;
+    c->copies[c->copies_count++] = (struct grammar_copies){ first, stride, count };
+}
+
 /* x{2,4} is x x (x (x)?)?: every optional copy can leave at once for `next`, so that however
  * many there are, only two ways are open at a time. */
 static uint32_t emit_repeat(struct compiler *c, const struct expression *e, uint32_t next)
@@ -266,14 +291,18 @@ static uint32_t emit_repeat(struct compiler *c, const struct expression *e, uint
         if (!builder_failed(c->builder)) c->nodes[node].a = body;
     } else {
         if (e->repeat.most > SHORT_REPETITION) c->loop = true;
+        uint32_t first = c->node_count;
         for (uint32_t i = e->repeat.least; i < e->repeat.most; i++)
             node = node_new(c, NODE_SPLIT, emit(c, item, node), next);
+        if (!builder_failed(c->builder)) note_copies(c, first, e->repeat.most - e->repeat.least);
     }
-    for (uint32_t i = 0; i < e->repeat.least && !builder_failed(c->builder); i++) {
+    uint32_t first = c->node_count, i = 0;
+    for (; i < e->repeat.least && !builder_failed(c->builder); i++) {
         uint32_t entry = emit(c, item, node);
         if (entry == node) break; /* a rule without text: the rest adds nothing either */
         node = entry;
     }
+    if (!builder_failed(c->builder)) note_copies(c, first, i);
     return node;
 }
 
@@ -409,8 +438,9 @@ static mf_status compiler_init(struct compiler *c, struct arena *scratch,
     c->first_node = ARENA_NEW(scratch, uint32_t, rules + 1);
     c->inline_state = ARENA_NEW(scratch, uint8_t, rules);
     c->inline_size = ARENA_NEW(scratch, uint32_t, rules);
-    bool complete = c->sets && c->rule_number && c->emitted && c->first_node && c->inline_state &&
-                    c->inline_size;
+    c->copies = arena_take(scratch, COPIES_LIMIT, sizeof *c->copies);
+    bool complete = c->sets && c->copies && c->rule_number && c->emitted && c->first_node &&
+                    c->inline_state && c->inline_size;
     if (!complete) return fail_memory(why, SET_LIMIT * sizeof *c->sets + rules * 17);
     for (uint32_t i = 0; i < rules; i++) c->rule_number[i] = RULE_NONE;
     return MF_OK;
@@ -424,6 +454,10 @@ static mf_status finish(struct grammar *grammar, struct compiler *c, struct aren
     grammar->rule_count = c->rule_count;
     grammar->nodes = ARENA_NEW(&grammar->arena, struct grammar_node, c->node_count);
     if (!grammar->nodes) return fail_memory(why, c->node_count * sizeof *grammar->nodes);
+    grammar->copies_count = c->copies_count;
+    grammar->copies = ARENA_NEW(&grammar->arena, struct grammar_copies, c->copies_count);
+    if (!grammar->copies) return fail_memory(why, c->copies_count * sizeof *c->copies);
+    memcpy(grammar->copies, c->copies, c->copies_count * sizeof *c->copies);
     if (c->node_count > 0) memcpy(grammar->nodes, c->nodes, c->node_count * sizeof *grammar->nodes);
     grammar->start = grammar->rule_starts[0];
     mf_status status = take_over_sets(grammar, c, why);

@@ -16,7 +16,10 @@
  *
  * Where a piece can end anywhere (free text), exits are too many to be worth it; then the
  * cut moves down to the next rule that repeats, and at last to the end of the stack, where
- * there is nothing to exit to. */
+ * there is nothing to exit to.
+ *
+ * A counted repetition would be another piece for every number that is left.  So the copies that
+ * are followed by at least as many others as a token has bytes are taken for one. */
 #include "engine/grammar_mask.h"
 
 #include "base/status.h"
@@ -54,10 +57,29 @@ static size_t scratch_bytes(size_t words)
     return sizeof(struct mask_scratch) + words * sizeof(uint64_t);
 }
 
+static size_t alike_bytes(const struct grammar *grammar)
+{
+    return grammar->node_count * sizeof(uint32_t);
+}
+
 /* Room for 256 bitmaps, or 8 MB where the vocabulary is small. */
 static size_t pool_entries(size_t words)
 {
     return max_size(256 * words * 2, 2 << 20);
+}
+
+/* Every node stands for itself, but in a long repetition one copy does for all before it. */
+static void find_alike(uint32_t *alike, const struct grammar *grammar, uint32_t longest)
+{
+    for (uint32_t i = 0; i < grammar->node_count; i++) alike[i] = i;
+    for (uint32_t i = 0; i < grammar->copies_count; i++) {
+        const struct grammar_copies *copies = &grammar->copies[i];
+        uint64_t kept = (uint64_t)max_size(longest, 2) * copies->stride;
+        uint64_t total = (uint64_t)copies->count * copies->stride;
+        uint32_t *nodes = alike + copies->first;
+        for (uint64_t at = kept + copies->stride; at < total; at++)
+            nodes[at] = nodes[kept + at % copies->stride];
+    }
 }
 
 mf_status masks_init(struct grammar_masks *masks, struct grammar_states *states,
@@ -72,10 +94,12 @@ mf_status masks_init(struct grammar_masks *masks, struct grammar_states *states,
     masks->entries = allocator->allocate(user, ENTRY_CAPACITY * sizeof *masks->entries, CACHE_LINE);
     masks->pool = allocator->allocate(user, pool * sizeof *masks->pool, CACHE_LINE);
     masks->scratch = allocator->allocate(user, scratch_bytes(words), CACHE_LINE);
-    if (!masks->entries || !masks->pool || !masks->scratch) {
+    masks->alike = allocator->allocate(user, alike_bytes(states->grammar), CACHE_LINE);
+    if (!masks->entries || !masks->pool || !masks->scratch || !masks->alike) {
         masks_release(masks);
         return fail_memory(why, pool * sizeof *masks->pool);
     }
+    find_alike(masks->alike, states->grammar, vocabulary->longest);
     masks->scratch->pool_capacity = pool;
     masks->scratch->words = words;
     masks_forget(masks);
@@ -93,6 +117,7 @@ void masks_release(struct grammar_masks *masks)
     if (masks->pool)
         allocator->release(user, masks->pool, pool_entries(words) * sizeof *masks->pool);
     if (masks->scratch) allocator->release(user, masks->scratch, scratch_bytes(words));
+    if (masks->alike) allocator->release(user, masks->alike, alike_bytes(masks->states->grammar));
     *masks = (struct grammar_masks){ 0 };
 }
 
@@ -214,12 +239,14 @@ static void add_entry(const struct grammar_masks *masks, uint64_t *mask,
 /* ------------------------------------------------------------------ cutting */
 
 /* Cuts a place after its `loops`-th rule that repeats something; false when a table is full. */
-static bool cut_at(struct grammar_states *states, struct cut_place *out, struct grammar_place place,
+static bool cut_at(struct grammar_masks *masks, struct cut_place *out, struct grammar_place place,
                    unsigned loops)
 {
+    struct grammar_states *states = masks->states;
     const struct grammar_node *nodes = states->grammar->nodes;
     uint32_t frames[CUT_FRAMES], below = place.stack;
     size_t count = 0;
+    place.node = masks->alike[place.node];
     bool in_loop = nodes[place.node].in_loop;
     /* A piece does not know how deep it lies: near the limit stacks are left whole. */
     bool whole = states->stacks[below].depth > GRAMMAR_DEPTH_LIMIT / 2;
@@ -228,7 +255,7 @@ static bool cut_at(struct grammar_states *states, struct cut_place *out, struct 
             *out = (struct cut_place){ STACK_EMPTY, place };
             return true;
         }
-        frames[count++] = states->stacks[below].node;
+        frames[count++] = masks->alike[states->stacks[below].node];
         in_loop = nodes[states->stacks[below].node].in_loop;
         below = states->stacks[below].parent;
     }
@@ -246,6 +273,23 @@ static int by_below(const void *a, const void *b)
     return (x->place.stack > y->place.stack) - (x->place.stack < y->place.stack);
 }
 
+/* The stack with nodes that stand for its own; STATE_FULL when there is no room. */
+static uint32_t alike_stack(struct grammar_masks *masks, uint32_t stack)
+{
+    struct grammar_states *states = masks->states;
+    uint32_t frames[GRAMMAR_DEPTH_LIMIT + 1], at = stack;
+    size_t count = 0;
+    bool other = false;
+    for (; at != STACK_EMPTY && count < COUNT_OF(frames); at = states->stacks[at].parent) {
+        uint32_t node = states->stacks[at].node;
+        frames[count++] = masks->alike[node];
+        other = other || masks->alike[node] != node;
+    }
+    if (!other || at != STACK_EMPTY) return stack;
+    while (count > 0 && at != STATE_FULL) at = states_push(states, frames[--count], at);
+    return at;
+}
+
 /* A piece and what follows it.  *redo when the piece has too many exits. */
 static bool add_piece(struct grammar_masks *masks, uint64_t *mask, uint32_t piece, uint32_t below,
                       bool *redo)
@@ -256,7 +300,8 @@ static bool add_piece(struct grammar_masks *masks, uint64_t *mask, uint32_t piec
     if (*redo) return true;
     add_entry(masks, mask, entry);
     if (below == STACK_EMPTY) return true; /* the end of the text: nothing to go on to */
-    uint32_t after = states_return(masks->states, below);
+    below = alike_stack(masks, below);
+    uint32_t after = below == STATE_FULL ? STATE_FULL : states_return(masks->states, below);
     if (after == STATE_FULL) return false;
     for (uint32_t i = 0; i < entry->exit_count; i++)
         if (!walk(masks, mask, masks->pool[entry->exits + i], after, NULL)) return false;
@@ -287,7 +332,7 @@ static bool add_pieces(struct grammar_masks *masks, uint64_t *mask, uint32_t sta
     for (uint32_t i = 0; i < states->states[state].place_count; i++) {
         struct grammar_place place = state_places(states, state)[i];
         if (states->grammar->nodes[place.node].kind == NODE_END) continue;
-        if (!cut_at(states, &cut[count++], place, loops)) return false;
+        if (!cut_at(masks, &cut[count++], place, loops)) return false;
     }
     qsort(cut, count, sizeof *cut, by_below);
     *redo = false;

@@ -20,6 +20,7 @@ struct grammar_masks {
     const struct grammar_vocabulary *vocabulary;
     struct grammar_states *states;
     const mf_allocator *allocator;
+    uint32_t *alike;            /* [node_count]: the node that stands for it; see find_alike */
     struct mask_entry *entries; /* [entry_count]; 0 is not used */
     uint32_t *pool;             /* [pool_used] */
     uint32_t entry_count, pool_used;

@@ -246,6 +246,11 @@ static const char *const mask_grammars[] = {
     "\"\\\"\"",
     "root ::= \"{\" root \"}\" | \"[\" root \"]\" | \"{\" root \"]\" | \"\"",
     "root ::= (\"abc\" | \"ab\" | \"a\" | \"zzz\" [\\u0080-\\U0010ffff]*)+",
+    /* counted, longer than a token: copies that are taken for one */
+    "root ::= \"\\\"\" [^\"]{30,70} \"\\\"\"",
+    "root ::= (word \",\"){0,60} word\nword ::= [a-c]{1,24} | (\"0\" | \"1\"?){0,40}",
+    "root ::= (\"a\" | \"bc\" | [0-9] \".\"){25,} ((\"z\"{20,30} | \"-\"){18,33} \"e\"){0,20}",
+    "root ::= item{20,40}\nitem ::= \"[\" item \"]\" | \"\\\"\" [^\"]* \"\\\"\" | [0-9a-z]",
 };
 
 /* At random points of random texts: the mask is what trying every token says. */
