@@ -102,8 +102,8 @@ static mf_status open_tokenizer(struct tokenizer **out, const mf_files *files,
     if (status != MF_OK) return status;
     if (present) return tokenizer_open_new(out, files, parts->config, why);
     if (!parts->artifacts) return MF_OK;
-    struct packed_tokenizer packed = { parts->artifacts, parts->config, family->pre_tokenizer };
-    return tokenizer_open_packed_new(out, files, &packed, why);
+    struct ancestors_tokenizer packed = { parts->artifacts, parts->config, family->pre_tokenizer };
+    return tokenizer_open_ancestors_new(out, files, &packed, why);
 }
 
 /* The tensors have been listed. */

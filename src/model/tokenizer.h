@@ -40,7 +40,7 @@ mf_status tokenizer_open_new(struct tokenizer **out, const mf_files *files, cons
                              mf_error *why);
 
 /* The ancestors' files: `directory` with tokenizer.bin or, for decoding only, vocab.bin. */
-struct packed_tokenizer {
+struct ancestors_tokenizer {
     const char *directory;
     const char *config_directory; /* that of tokenizer_config.json, which has the BOS rule */
     const char *pre_tokenizer;    /* how texts are split, as in struct tokenizer_tables: the
@@ -48,8 +48,8 @@ struct packed_tokenizer {
 };
 
 /* Where neither file is there: MF_OK and *out NULL. */
-mf_status tokenizer_open_packed_new(struct tokenizer **out, const mf_files *files,
-                                    const struct packed_tokenizer *packed, mf_error *why);
+mf_status tokenizer_open_ancestors_new(struct tokenizer **out, const mf_files *files,
+                                       const struct ancestors_tokenizer *packed, mf_error *why);
 
 /* Whether `directory` has a file that tokenizer_open_new takes. */
 mf_status tokenizer_probe(bool *present, const mf_files *files, const char *directory,

@@ -123,7 +123,7 @@ class Test:
     def check_ancestors(self):
         for options in [], ["--binary-tokenizer"], ["--two-bit"]:
             path = self.scratch / "ancestors"
-            self.tool("make_packed.py", *options, self.source / "models/pebble", path)
+            self.tool("make_ancestors.py", *options, self.source / "models/pebble", path)
             self.check(f"ancestors {options}", path, tokenizer=True)
             shutil.rmtree(path)
 

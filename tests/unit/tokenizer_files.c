@@ -342,7 +342,7 @@ static void put_packed(struct byte_writer *w)
     put_packed_token(w, 7, "<｜end｜>");
 }
 
-static const struct packed_tokenizer in_p = { "p", "c", "qwen2" };
+static const struct ancestors_tokenizer in_p = { "p", "c", "qwen2" };
 
 static void ancestors_tokenizers_are_read(void **state)
 {
@@ -352,12 +352,12 @@ static void ancestors_tokenizers_are_read(void **state)
     struct byte_writer w = { 0 };
     struct tokenizer *t;
     memory_files_init(&files);
-    must(tokenizer_open_packed_new(&t, &files.files, &in_p, &why));
+    must(tokenizer_open_ancestors_new(&t, &files.files, &in_p, &why));
     assert_null(t); /* nothing there is not an error */
 
     put_packed(&w);
     memory_files_put(&files, "p/tokenizer.bin", w.bytes, w.count);
-    must(tokenizer_open_packed_new(&t, &files.files, &in_p, &why));
+    must(tokenizer_open_ancestors_new(&t, &files.files, &in_p, &why));
     assert_encodes(t, "ab b<think><|end|><｜end｜>", SPECIAL_PARSE, "3 2 1 4 6 7");
     assert_false(tokenizer_is_special(t, 4));
     assert_true(tokenizer_is_special(t, 6));
@@ -368,7 +368,7 @@ static void ancestors_tokenizers_are_read(void **state)
     tokenizer_free(t);
 
     memory_files_put(&files, "c/tokenizer_config.json", config, strlen(config));
-    must(tokenizer_open_packed_new(&t, &files.files, &in_p, &why));
+    must(tokenizer_open_ancestors_new(&t, &files.files, &in_p, &why));
     assert_int_equal(tokenizer_bos(t), 6);
     tokenizer_free(t);
     byte_writer_free(&w);
@@ -376,7 +376,7 @@ static void ancestors_tokenizers_are_read(void **state)
     static const uint8_t vocab[] = { 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, ' ', 'a', 0, 0, 1, 0, 0xF0 };
     memory_files_init(&files);
     memory_files_put(&files, "p/vocab.bin", vocab, sizeof vocab);
-    must(tokenizer_open_packed_new(&t, &files.files, &in_p, &why));
+    must(tokenizer_open_ancestors_new(&t, &files.files, &in_p, &why));
     assert_string_equal(tokenizer_token_text(t, 0), "Ġa");
     assert_null(tokenizer_token_text(t, 1));
     size_t length;
@@ -394,7 +394,7 @@ static void expect_packed_refusal(const char *name, const void *bytes, size_t co
     struct tokenizer *t;
     memory_files_init(&files);
     memory_files_put(&files, name, bytes, count);
-    mf_status status = tokenizer_open_packed_new(&t, &files.files, &in_p, &why);
+    mf_status status = tokenizer_open_ancestors_new(&t, &files.files, &in_p, &why);
     assert_null(t);
     if (status != MF_ERR_FORMAT || !strstr(why.text, says) || !strstr(why.text, name))
         fail_msg("\"%s\" (%s), nothing of \"%s\"", why.text, mf_status_name(status), says);

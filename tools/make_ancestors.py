@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 """Turn a 4-bit MLX checkpoint into the layout of the project's ancestors.
 
-    make_packed.py models/pebble OUT             experts of 4 bits, the same weights
-    make_packed.py --two-bit models/pebble OUT   experts made over into 2 bits
-    make_packed.py --binary-tokenizer …          tokenizer.bin and vocab.bin, no tokenizer.json
+    make_ancestors.py models/pebble OUT             experts of 4 bits, the same weights
+    make_ancestors.py --two-bit models/pebble OUT   experts made over into 2 bits
+    make_ancestors.py --binary-tokenizer …          tokenizer.bin and vocab.bin, no tokenizer.json
 
     OUT/mlx/                                config.json and what lies beside it
     OUT/artifacts/model_weights.bin|json    every tensor but the experts, and its manifest
     OUT/artifacts/tokenizer.bin, vocab.bin
     OUT/root/packed_experts[_2bit]/layer_NN.bin, layout.json
 
-src/files/seeds_layout.h and src/model/tokenizer_packed.c draw the files.  Standard library only.
+src/files/seeds_layout.h and src/model/tokenizer_ancestors.c draw the files.  Standard library only.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-/* tokenizer_packed.c: the tokenizers of the project's ancestors.  Integers are little-endian.
+/* tokenizer_ancestors.c: the tokenizers of the project's ancestors.  Integers are little-endian.
  *
  *     tokenizer.bin                          vocab.bin, for decoding only
  *     offset  bytes                          offset  bytes
@@ -199,8 +199,8 @@ static mf_status look_for(char path[PATH_CAPACITY], bool *present, const mf_file
     return status == MF_OK ? file_probe(present, files, path, why) : status;
 }
 
-mf_status tokenizer_open_packed_new(struct tokenizer **out, const mf_files *files,
-                                    const struct packed_tokenizer *packed, mf_error *why)
+mf_status tokenizer_open_ancestors_new(struct tokenizer **out, const mf_files *files,
+                                       const struct ancestors_tokenizer *packed, mf_error *why)
 {
     char path[PATH_CAPACITY];
     bool whole = false, bytes_only = false;

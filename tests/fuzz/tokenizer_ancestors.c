@@ -25,14 +25,14 @@ static void encode(const struct tokenizer *tokenizer)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct packed_tokenizer packed = { "p", "p", "qwen35" };
+    static const struct ancestors_tokenizer packed = { "p", "p", "qwen35" };
     struct memory_files files;
     struct tokenizer *tokenizer;
     mf_error why = { 0 };
     if (size == 0) return 0;
     memory_files_init(&files);
     memory_files_put(&files, data[0] % 2 ? "p/vocab.bin" : "p/tokenizer.bin", data + 1, size - 1);
-    mf_status status = tokenizer_open_packed_new(&tokenizer, &files.files, &packed, &why);
+    mf_status status = tokenizer_open_ancestors_new(&tokenizer, &files.files, &packed, &why);
     must((status == MF_OK) == (tokenizer != NULL));
     must(status == MF_OK || why.text[0] != '\0');
     if (tokenizer) encode(tokenizer);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""packed.py PROGRAM CONTEXT SOURCE: the ancestors' layout gives the bits of the MLX original.
+"""ancestors.py PROGRAM CONTEXT SOURCE: the ancestors' layout gives the bits of the MLX original.
 
-tools/make_packed.py makes it in a temporary directory from checkpoints of the source tree."""
+tools/make_ancestors.py makes it in a temporary directory from checkpoints of the source tree."""
 import json
 import pathlib
 import shutil
@@ -29,7 +29,7 @@ class Test:
 
     def pack(self, model, *options):
         out = pathlib.Path(tempfile.mkdtemp(dir=self.scratch)) / "packed"
-        subprocess.run([sys.executable, self.source / "tools/make_packed.py", *options, model, out],
+        subprocess.run([sys.executable, self.source / "tools/make_ancestors.py", *options, model, out],
                        check=True)
         return out
 
@@ -62,14 +62,14 @@ class Test:
         self.expect(f"{what}, its name", done.stderr, b"packed\n")
 
     def two_bit_mlx(self, model):
-        """An MLX checkpoint whose experts have the 2 bits of make_packed.py --two-bit."""
-        import make_packed
+        """An MLX checkpoint whose experts have the 2 bits of make_ancestors.py --two-bit."""
+        import make_ancestors
         out = pathlib.Path(tempfile.mkdtemp(dir=self.scratch))
-        tensors = make_packed.read_tensors(model)
+        tensors = make_ancestors.read_tensors(model)
         config = json.loads((model / "config.json").read_text())
-        for number, layer in make_packed.split_experts(tensors)[0].items():
+        for number, layer in make_ancestors.split_experts(tensors)[0].items():
             count = layer["gate_proj.weight"][1][0]
-            experts = [make_packed.two_bit_expert(make_packed.one_expert(layer, x))
+            experts = [make_ancestors.two_bit_expert(make_ancestors.one_expert(layer, x))
                        for x in range(count)]
             for part in zip(*experts):
                 name, dtype, shape, _ = part[0]
