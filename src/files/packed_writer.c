@@ -257,6 +257,23 @@ static mf_status check_space(const struct packed_writer *w, mf_error *why)
                 w->directory, (unsigned long long)needed, (unsigned long long)available);
 }
 
+static mf_status sync_directory(const struct packed_writer *w, const char *path, mf_error *why)
+{
+    int result = w->options.disk->sync_directory(w->options.disk->user, path);
+    return result == 0 ? MF_OK : fail_errno(why, MF_ERR_IO, -result, "%s cannot be written", path);
+}
+
+/* The directory in which target and TARGET.partial lie. */
+static void parent_path(char out[PATH_CAPACITY], const struct packed_writer *w)
+{
+    snprintf(out, PATH_CAPACITY, "%s", w->directory);
+    char *slash = strrchr(out, '/');
+    if (!slash)
+        strcpy(out, ".");
+    else
+        slash[slash == out] = '\0'; /* the root keeps its name */
+}
+
 static mf_status make_directory(struct packed_writer *w, mf_error *why)
 {
     const struct disk *disk = w->options.disk;
@@ -268,14 +285,11 @@ static mf_status make_directory(struct packed_writer *w, mf_error *why)
         return fail(why, MF_ERR_ARGUMENT, "the path %.64s… is empty or too long",
                     w->options.target);
     int result = disk->make_directory(disk->user, w->directory);
-    if (result == 0 || result == -EEXIST) return MF_OK;
-    return fail_errno(why, MF_ERR_IO, -result, "%s cannot be made", w->directory);
-}
-
-static mf_status sync_directory(const struct packed_writer *w, const char *path, mf_error *why)
-{
-    int result = w->options.disk->sync_directory(w->options.disk->user, path);
-    return result == 0 ? MF_OK : fail_errno(why, MF_ERR_IO, -result, "%s cannot be written", path);
+    if (result < 0 && result != -EEXIST)
+        return fail_errno(why, MF_ERR_IO, -result, "%s cannot be made", w->directory);
+    char parent[PATH_CAPACITY];
+    parent_path(parent, w);
+    return sync_directory(w, parent, why);
 }
 
 static mf_status open_parts(struct packed_writer *w, mf_error *why)
@@ -482,12 +496,7 @@ mf_status packed_writer_finish(struct packed_writer *writer, mf_error *why)
     if (status != MF_OK) return status;
     size_t length = strlen(writer->directory) - strlen(".partial");
     snprintf(target, sizeof target, "%.*s", (int)length, writer->directory);
-    char *slash = strrchr(target, '/');
-    if (!slash)
-        strcpy(parent, ".");
-    else
-        snprintf(parent, sizeof parent, "%.*s", slash == target ? 1 : (int)(slash - target),
-                 target);
+    parent_path(parent, writer);
     status = rename_it(writer, writer->directory, target, why);
     return status == MF_OK ? sync_directory(writer, parent, why) : status;
 }

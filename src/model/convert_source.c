@@ -90,16 +90,17 @@ enum { SAMPLE_BYTES = 4096, SAMPLES = 64 };
 static mf_status add_file(struct checksum *sum, const struct file *file, mf_error *why)
 {
     uint8_t sample[SAMPLE_BYTES];
-    uint64_t samples = SAMPLES, step = 0;
-    checksum_add(sum, &file->size, sizeof file->size);
-    if (file->size <= SAMPLES * SAMPLE_BYTES)
-        samples = (file->size + SAMPLE_BYTES - 1) / SAMPLE_BYTES, step = SAMPLE_BYTES;
-    else
-        step = (file->size - SAMPLE_BYTES) / (SAMPLES - 1);
+    bool small = file->size <= SAMPLES * SAMPLE_BYTES;
+    uint64_t samples = small ? (file->size + SAMPLE_BYTES - 1) / SAMPLE_BYTES : SAMPLES;
     mf_status status = MF_OK;
+    checksum_add(sum, &file->size, sizeof file->size);
     for (uint64_t i = 0; i < samples && status == MF_OK; i++) {
-        size_t count = min_size(SAMPLE_BYTES, file->size - i * step);
-        status = file_read(file, sample, i * step, count, why);
+        /* The first bytes and the last ones are among them. */
+        uint64_t at = small ? i * SAMPLE_BYTES
+                            : (file->size - SAMPLE_BYTES) / (SAMPLES - 1) * i +
+                                  (file->size - SAMPLE_BYTES) % (SAMPLES - 1) * i / (SAMPLES - 1);
+        size_t count = min_size(SAMPLE_BYTES, file->size - at);
+        status = file_read(file, sample, at, count, why);
         if (status == MF_OK) checksum_add(sum, sample, count);
     }
     return status;
