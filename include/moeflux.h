@@ -125,10 +125,19 @@ typedef enum mf_read_ahead {
     MF_READ_AHEAD_ALWAYS
 } mf_read_ahead;
 
+/* Where experts live. */
+typedef enum mf_expert_mode {
+    MF_EXPERTS_BY_SIZE,  /* as the memory allows: resident, mapped or streamed */
+    MF_EXPERTS_RESIDENT, /* all of them in memory of their own, or the model is refused */
+    MF_EXPERTS_MAPPED    /* in the page cache, as the file lies there; whoever makes the file
+                            shorter while it is in use may kill the process */
+} mf_expert_mode;
+
 typedef struct mf_model_options {
     uint64_t memory_bytes;      /* weights, sessions and experts, and the page cache that
                                    reading them fills, stay below it; 0: what is free now */
     uint32_t experts_per_token; /* 0, or more than the model has: as the model says */
+    mf_expert_mode expert_mode;
     mf_read_ahead read_ahead;
     const char *reader; /* of experts: "io_uring", "threads"; NULL: the best one here */
 } mf_model_options;
@@ -239,11 +248,12 @@ typedef struct mf_stats {
     double head_seconds;   /* final norm and output matrix */
     uint64_t expert_hits;  /* expert was in memory */
     uint64_t expert_misses;
-    uint64_t expert_bytes_read;
-    uint64_t experts_present; /* of experts_total, in memory now */
+    uint64_t expert_bytes_read; /* all of them, also those that were read ahead in vain */
+    uint64_t experts_present;   /* of experts_total, in memory now */
     uint64_t experts_total;
 
-    const char *expert_mode;    /* "resident": a slot for every expert; "streamed": fewer */
+    const char *expert_mode;    /* "resident": a slot for every expert; "streamed": fewer;
+                                   "mapped": none, they are used as the page cache has them */
     const char *expert_reader;  /* "io_uring", "threads" */
     bool expert_direct;         /* reads pass by the page cache */
     uint64_t expert_slots;      /* experts that fit in memory */
@@ -252,11 +262,18 @@ typedef struct mf_stats {
     uint64_t expert_evictions;
     uint64_t expert_ahead_reads;  /* experts read before they were asked for, … */
     uint64_t expert_ahead_hits;   /* … in time (counted among the hits), … */
-    uint64_t expert_ahead_late;   /* … still under way when they were needed, … */
+    uint64_t expert_ahead_late;   /* … still under way then (counted among the misses), … */
     uint64_t expert_ahead_wasted; /* … or given up without having been used */
-    uint64_t expert_predictions;  /* of experts that were not in memory, … */
+    uint64_t expert_ahead_bytes, expert_wasted_bytes;
+    uint32_t expert_ahead_level; /* how much is read ahead now: 0 (nothing) … 4 */
+    uint64_t expert_predictions; /* of experts that were not in memory, … */
     uint64_t expert_predictions_right;
     double expert_predict_seconds; /* … and what they took */
+    uint64_t disk_reads;           /* operations … */
+    uint64_t disk_retries;         /* … that had to be tried twice */
+    uint64_t disk_bytes;
+    double disk_seconds; /* in which at least one read was under way */
+    uint32_t disk_depth; /* reads that are under way at a time, at most */
 } mf_stats;
 
 MF_API void mf_session_stats(const mf_session *session, mf_stats *out);

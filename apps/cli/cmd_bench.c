@@ -227,7 +227,7 @@ static mf_status bench(struct bench_run *run, mf_error *why)
     if (status == MF_OK) status = run_plan(&run->plan, opened, why);
     if (status == MF_OK) status = measure_machine(&run->ceilings, settings, opened, why);
     if (status == MF_OK) status = show_report(run, why);
-    if (status == MF_OK && settings->common.stats) statistics_print(opened);
+    if (status == MF_OK) statistics_report(opened, &settings->common);
     return status;
 }
 

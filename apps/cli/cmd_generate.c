@@ -137,7 +137,7 @@ static int run(const void *settings_, const struct arguments *arguments)
                generate(&opened, &prompt, settings, &why) != MF_OK) {
         code = report(&why);
     }
-    if (opened.session && settings->common.stats) statistics_print(&opened);
+    if (opened.session) statistics_report(&opened, &settings->common);
     opened_close(&opened);
     token_list_free(&prompt);
     return code;

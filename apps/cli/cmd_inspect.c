@@ -92,10 +92,11 @@ static void print_placement(const struct placement *p, uint64_t context)
     if (!p->fits) {
         printf("  this is not enough: not even the experts of one token have room\n");
     } else {
-        printf("  %-14s %10s  in memory: %llu of %llu%s\n", "experts",
+        printf("  %-14s %10s  %s: %llu of %llu%s\n", "experts",
                size_text(p->slot_bytes, size[3], sizeof size[3]),
+               p->mode == EXPERTS_MAPPED ? "mapped" : "in memory",
                (unsigned long long)p->expert_slots, (unsigned long long)p->expert_count,
-               p->expert_slots < p->expert_count ? ", the others on disk" : "");
+               p->mode == EXPERTS_STREAMED ? ", the others streamed from disk" : "");
     }
 }
 
@@ -171,12 +172,12 @@ static json_t *shape_json_new(const struct inspection *i)
 
 static json_t *placement_json_new(const struct placement *p, uint64_t context)
 {
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "memory_bytes",
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:b}", "memory_bytes",
                      (json_int_t)p->memory_bytes, "context", (json_int_t)context, "resident_bytes",
                      (json_int_t)p->resident_bytes, "state_bytes", (json_int_t)p->state_bytes,
                      "experts", (json_int_t)p->expert_count, "experts_in_memory",
                      (json_int_t)p->expert_slots, "expert_slot_bytes", (json_int_t)p->slot_bytes,
-                     "fits", p->fits);
+                     "expert_mode", expert_mode_name(p->mode), "fits", p->fits);
 }
 
 static void print_json(const struct inspection *i, const struct placement *placement,
@@ -228,7 +229,7 @@ static int run(const void *settings_, const struct arguments *arguments)
         inspection_place(&placement, &inspection,
                          settings->common.memory_bytes.given ? settings->common.memory_bytes.value
                                                              : machine.available_bytes,
-                         context);
+                         settings->common.memory_bytes.given, context);
     }
     if (settings->json) {
         print_json(&inspection, &placement, context);

@@ -133,7 +133,7 @@ static int run(const void *settings_, const struct arguments *arguments)
                logits(&opened, &tokens, settings, &why) != MF_OK) {
         code = report(&why);
     }
-    if (opened.session && settings->common.stats) statistics_print(&opened);
+    if (opened.session) statistics_report(&opened, &settings->common);
     opened_close(&opened);
     token_list_free(&tokens);
     return code;

@@ -41,7 +41,7 @@ static int run(const void *settings_, const struct arguments *arguments)
     } else {
         printf("tokens %zu\nnll %.6f\nperplexity %.6f\n", found.tokens, found.nll, exp(found.nll));
     }
-    if (opened.session && settings.common.stats) statistics_print(&opened);
+    if (opened.session) statistics_report(&opened, &settings.common);
     opened_close(&opened);
     return code;
 }

@@ -88,9 +88,8 @@ static mf_status run_once(struct runner *runner, const char *text, size_t text_l
     if (end == END_BY_INTERRUPT) *code = EXIT_INTERRUPTED;
     fflush(stdout);
     mf_session_stats(runner->opened.session, &stats);
-    if (runner->settings->common.stats) {
-        statistics_print(&runner->opened);
-    } else if (!runner->settings->quiet) {
+    statistics_report(&runner->opened, &runner->settings->common);
+    if (!runner->settings->common.stats && !runner->settings->quiet) {
         statistics_print_line(&stats, &runner->terminal);
     }
     return MF_OK;

@@ -15,7 +15,8 @@ struct common_settings {
     struct maybe_count context;
     struct maybe_count memory_bytes;
     struct maybe_count seed;
-    bool stats;
+    const char *expert_mode, *read_ahead, *reader;
+    bool stats, stats_json;
 };
 
 enum { COMMAND_GROUPS = 4 };

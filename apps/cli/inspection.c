@@ -272,7 +272,7 @@ uint32_t inspection_expert_layers(const struct inspection *inspection)
 }
 
 void inspection_place(struct placement *out, const struct inspection *inspection,
-                      uint64_t memory_bytes, uint64_t context)
+                      uint64_t memory_bytes, bool promise, uint64_t context)
 {
     const struct model_config *config = &inspection->config;
     uint64_t fixed, needed, per_expert;
@@ -286,10 +286,16 @@ void inspection_place(struct placement *out, const struct inspection *inspection
     if (out->expert_count == 0) return;
     per_expert = inspection->expert_bytes / out->expert_count;
     fixed = out->resident_bytes + out->state_bytes;
-    needed = fixed + per_expert * config->experts_per_token;
+    needed = fixed + per_expert * (config->experts_per_token + 2);
     out->fits = memory_bytes >= needed;
     if (!out->fits || per_expert == 0) return;
     out->expert_slots = (memory_bytes - fixed) / per_expert;
     if (out->expert_slots > out->expert_count) out->expert_slots = out->expert_count;
     out->slot_bytes = out->expert_slots * per_expert;
+    out->mode =
+        expert_mode_choose(&(struct expert_mode_sizes){ .slot_bytes = inspection->expert_bytes,
+                                                        .file_bytes = inspection->bytes,
+                                                        .budget_bytes = memory_bytes - fixed,
+                                                        .promise = promise,
+                                                        .mappable = true });
 }

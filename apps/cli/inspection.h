@@ -6,6 +6,7 @@
 #ifndef CLI_INSPECTION_H
 #define CLI_INSPECTION_H
 
+#include "experts/mode.h"
 #include "base/json.h"
 #include "files/metadata.h"
 #include "files/packed.h"
@@ -50,11 +51,13 @@ struct placement {
     uint64_t resident_bytes; /* everything but experts */
     uint64_t state_bytes;    /* of one sequence of `context` positions */
     uint64_t expert_count, expert_slots;
-    uint64_t slot_bytes; /* of all slots */
-    bool fits;           /* resident part, state and the experts of one token */
+    uint64_t slot_bytes; /* of all slots; of the experts themselves where they are mapped */
+    enum expert_mode mode;
+    bool fits; /* resident part, state, the experts of one token and two more */
 };
 
+/* `promise`: somebody set the limit. */
 void inspection_place(struct placement *out, const struct inspection *inspection,
-                      uint64_t memory_bytes, uint64_t context);
+                      uint64_t memory_bytes, bool promise, uint64_t context);
 
 #endif

@@ -11,6 +11,9 @@ static const struct command *const commands[] = {
 #undef COMMAND_ENTRY
 };
 
+static const char *const expert_modes[] = { "auto", "resident", "mapped", NULL };
+static const char *const read_aheads[] = { "auto", "never", "always", NULL };
+static const char *const readers[] = { "auto", "io_uring", "threads", NULL };
 static const char *const backends[] = { "reference", "cpu", "cuda", NULL };
 
 static const struct option common_options[] = {
@@ -29,8 +32,20 @@ static const struct option common_options[] = {
     { 0, "backend", OPTION_CHOICE, offsetof(struct common_settings, backend), "NAME",
       .help = "who computes: reference, cpu or cuda; default: the best one here",
       .choices = backends },
+    { 0, "expert-mode", OPTION_CHOICE, offsetof(struct common_settings, expert_mode), "MODE",
+      .help = "where experts live: auto, resident or mapped; default: auto, by their size",
+      .choices = expert_modes },
+    { 0, "read-ahead", OPTION_CHOICE, offsetof(struct common_settings, read_ahead), "WHEN",
+      .help = "read experts before they are needed: auto, never or always; default: auto, "
+              "while it saves time",
+      .choices = read_aheads },
+    { 0, "reader", OPTION_CHOICE, offsetof(struct common_settings, reader), "NAME",
+      .help = "who reads them: auto, io_uring or threads; default: auto, the faster one",
+      .choices = readers },
     { 0, "stats", OPTION_FLAG, offsetof(struct common_settings, stats), NULL,
       .help = "afterwards, a table of times and expert statistics on stderr" },
+    { 0, "stats-json", OPTION_FLAG, offsetof(struct common_settings, stats_json), NULL,
+      .help = "the same as one line of JSON on stderr" },
     { 0, "version", OPTION_FLAG, 0, NULL, .help = "the program's version" },
     { 'h', "help", OPTION_FLAG, 0, NULL, .help = "this text" },
 };

@@ -5,11 +5,30 @@
 #include "base/status.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static void pass_note(void *user, mf_log_level level, const char *text)
 {
     (void)user;
     if (level == MF_LOG_WARNING) note("%s", text);
+}
+
+/* "auto" is the same as nothing. */
+static bool is_named(const char *choice)
+{
+    return choice && strcmp(choice, "auto") != 0;
+}
+
+static mf_expert_mode expert_mode_of(const char *choice)
+{
+    if (!is_named(choice)) return MF_EXPERTS_BY_SIZE;
+    return strcmp(choice, "mapped") == 0 ? MF_EXPERTS_MAPPED : MF_EXPERTS_RESIDENT;
+}
+
+static mf_read_ahead read_ahead_of(const char *choice)
+{
+    if (!is_named(choice)) return MF_READ_AHEAD_MEASURED;
+    return strcmp(choice, "always") == 0 ? MF_READ_AHEAD_ALWAYS : MF_READ_AHEAD_NEVER;
 }
 
 static mf_status open_parts(struct opened *out, const struct common_settings *settings,
@@ -20,7 +39,10 @@ static mf_status open_parts(struct opened *out, const struct common_settings *se
         .backend = settings->backend,
         .log = pass_note,
     };
-    mf_model_options model = { .memory_bytes = settings->memory_bytes.value };
+    mf_model_options model = { .memory_bytes = settings->memory_bytes.value,
+                               .expert_mode = expert_mode_of(settings->expert_mode),
+                               .read_ahead = read_ahead_of(settings->read_ahead),
+                               .reader = is_named(settings->reader) ? settings->reader : NULL };
     mf_status status = model_path_resolve(out->path, settings->model, why);
 
     if (status == MF_OK) status = mf_engine_open(&out->engine, &engine, why);

@@ -1,6 +1,7 @@
 #include "statistics.h"
 
 #include "api/handles.h"
+#include "base/json.h"
 
 double rate_per_second(uint64_t count, double seconds)
 {
@@ -41,6 +42,44 @@ static void print_share(const char *name, double seconds, double total)
             total > 0 ? 100.0 * seconds / total : 0.0);
 }
 
+/* In the order of the numbers: where each use of an expert found it. */
+static void print_experts(const mf_stats *stats)
+{
+    char size[32];
+    uint64_t late = stats->expert_ahead_late;
+
+    fprintf(stderr, "  %-16s %8s, %llu of %llu fit in %s\n", "mode", stats->expert_mode,
+            (unsigned long long)stats->expert_slots, (unsigned long long)stats->experts_total,
+            size_text(stats->expert_slot_bytes, size, sizeof size));
+    fprintf(stderr,
+            "  %-16s %8llu from the cache, %llu read ahead in time, %llu late, %llu on "
+            "demand: %.1f%% hits\n",
+            "used", (unsigned long long)(stats->expert_hits - stats->expert_ahead_hits),
+            (unsigned long long)stats->expert_ahead_hits, (unsigned long long)late,
+            (unsigned long long)(stats->expert_misses - late), hit_percent(stats));
+    fprintf(stderr, "  %-16s %8llu at level %u, %llu of them in vain", "read ahead",
+            (unsigned long long)stats->expert_ahead_reads, stats->expert_ahead_level,
+            (unsigned long long)stats->expert_ahead_wasted);
+    fprintf(stderr, " (%s)\n", size_text(stats->expert_wasted_bytes, size, sizeof size));
+    fprintf(stderr, "  %-16s %8llu times, %llu evicted\n", "waited",
+            (unsigned long long)stats->expert_waits, (unsigned long long)stats->expert_evictions);
+    fprintf(stderr, "  %-16s %8llu of %llu\n", "in memory now",
+            (unsigned long long)stats->experts_present, (unsigned long long)stats->experts_total);
+}
+
+static void print_disk(const mf_stats *stats)
+{
+    char size[32];
+
+    fprintf(stderr, "  %-16s %8s, up to %u at a time%s\n", "read by", stats->expert_reader,
+            stats->disk_depth, stats->expert_direct ? ", past the page cache" : "");
+    fprintf(stderr, "  %-16s %8llu, %llu of them repeated\n", "reads",
+            (unsigned long long)stats->disk_reads, (unsigned long long)stats->disk_retries);
+    fprintf(stderr, "  %-16s %8s in %.3f s: %.0f MB/s\n", "bytes",
+            size_text(stats->disk_bytes, size, sizeof size), stats->disk_seconds,
+            1e-6 * rate_per_second(stats->disk_bytes, stats->disk_seconds));
+}
+
 static void print_table(const mf_stats *stats, const struct terminal *terminal)
 {
     const char *bold = terminal_style(terminal->colour_err, STYLE_BOLD);
@@ -48,7 +87,6 @@ static void print_table(const mf_stats *stats, const struct terminal *terminal)
     double total = stats->prompt_seconds + stats->decode_seconds;
     double known = stats->attention_seconds + stats->expert_wait_seconds + stats->expert_seconds +
                    stats->head_seconds;
-    char size[32];
 
     fprintf(stderr, "%sspeed%s\n", bold, plain);
     print_speed("prompt", stats->prompt_tokens, stats->prompt_seconds);
@@ -60,23 +98,9 @@ static void print_table(const mf_stats *stats, const struct terminal *terminal)
     print_share("head", stats->head_seconds, total);
     print_share("other", total > known ? total - known : 0.0, total);
     fprintf(stderr, "%sexperts%s\n", bold, plain);
-    fprintf(stderr, "  %-16s %8s, %llu of %llu fit in %s; read by %s%s\n", "mode",
-            stats->expert_mode, (unsigned long long)stats->expert_slots,
-            (unsigned long long)stats->experts_total,
-            size_text(stats->expert_slot_bytes, size, sizeof size), stats->expert_reader,
-            stats->expert_direct ? ", past the page cache" : "");
-    fprintf(stderr, "  %-16s %8llu from memory, %llu read: %.1f%% hits\n", "used",
-            (unsigned long long)stats->expert_hits, (unsigned long long)stats->expert_misses,
-            hit_percent(stats));
-    fprintf(stderr, "  %-16s %8s\n", "bytes read",
-            size_text(stats->expert_bytes_read, size, sizeof size));
-    fprintf(stderr, "  %-16s %8llu of %llu in time, %llu late, %llu wasted\n", "read ahead",
-            (unsigned long long)stats->expert_ahead_hits,
-            (unsigned long long)stats->expert_ahead_reads,
-            (unsigned long long)stats->expert_ahead_late,
-            (unsigned long long)stats->expert_ahead_wasted);
-    fprintf(stderr, "  %-16s %8llu of %llu\n", "in memory now",
-            (unsigned long long)stats->experts_present, (unsigned long long)stats->experts_total);
+    print_experts(stats);
+    fprintf(stderr, "%sdisk%s\n", bold, plain);
+    print_disk(stats);
 }
 
 /* ------------------------------------------------------------- expert map */
@@ -130,6 +154,40 @@ static void print_map(const mf_model *model, const struct terminal *terminal)
     }
 }
 
+/* -------------------------------------------------------------------- JSON */
+
+static json_t *experts_json_new(const mf_stats *s)
+{
+    return json_pack(
+        "{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:I,s:I,s:f,s:f}", "mode",
+        s->expert_mode, "slots", (json_int_t)s->expert_slots, "slot_bytes",
+        (json_int_t)s->expert_slot_bytes, "total", (json_int_t)s->experts_total, "present",
+        (json_int_t)s->experts_present, "hits_cache",
+        (json_int_t)(s->expert_hits - s->expert_ahead_hits), "hits_ahead",
+        (json_int_t)s->expert_ahead_hits, "late_ahead", (json_int_t)s->expert_ahead_late,
+        "misses_demand", (json_int_t)(s->expert_misses - s->expert_ahead_late), "evictions",
+        (json_int_t)s->expert_evictions, "bytes_read", (json_int_t)s->expert_bytes_read,
+        "ahead_reads", (json_int_t)s->expert_ahead_reads, "ahead_bytes",
+        (json_int_t)s->expert_ahead_bytes, "ahead_wasted", (json_int_t)s->expert_ahead_wasted,
+        "ahead_wasted_bytes", (json_int_t)s->expert_wasted_bytes, "ahead_level",
+        (int)s->expert_ahead_level, "predictions", (json_int_t)s->expert_predictions,
+        "predictions_right", (json_int_t)s->expert_predictions_right, "predict_seconds",
+        s->expert_predict_seconds, "wait_seconds", s->expert_wait_seconds);
+}
+
+static json_t *stats_json_new(const mf_stats *s)
+{
+    return json_pack(
+        "{s:{s:I,s:f},s:{s:I,s:f},s:{s:f,s:f,s:f,s:f},s:o,s:{s:s,s:b,s:i,s:I,s:I,s:I,s:f}}",
+        "prompt", "tokens", (json_int_t)s->prompt_tokens, "seconds", s->prompt_seconds, "decode",
+        "tokens", (json_int_t)s->decode_tokens, "seconds", s->decode_seconds, "seconds",
+        "attention", s->attention_seconds, "expert_wait", s->expert_wait_seconds, "experts",
+        s->expert_seconds, "head", s->head_seconds, "experts", experts_json_new(s), "disk",
+        "reader", s->expert_reader, "direct", (int)s->expert_direct, "depth", (int)s->disk_depth,
+        "reads", (json_int_t)s->disk_reads, "retries", (json_int_t)s->disk_retries, "bytes",
+        (json_int_t)s->disk_bytes, "seconds", s->disk_seconds);
+}
+
 void statistics_print(const struct opened *opened)
 {
     struct terminal terminal;
@@ -139,4 +197,16 @@ void statistics_print(const struct opened *opened)
     mf_session_stats(opened->session, &stats);
     print_table(&stats, &terminal);
     print_map(opened->model, &terminal);
+}
+
+void statistics_report(const struct opened *opened, const struct common_settings *settings)
+{
+    if (settings->stats) statistics_print(opened);
+    if (!settings->stats_json) return;
+    mf_stats stats;
+    mf_session_stats(opened->session, &stats);
+    json_t *line = stats_json_new(&stats);
+    json_dumpf(line, stderr, JSON_COMPACT);
+    fputc('\n', stderr);
+    json_decref(line);
 }

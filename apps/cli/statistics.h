@@ -8,8 +8,11 @@
 /* "8 prompt tokens at 410/s, 64 tokens at 395/s, experts 100.0% from memory" */
 void statistics_print_line(const mf_stats *stats, const struct terminal *terminal);
 
-/* For --stats: speed, times by stage, experts, and which of them each layer used. */
+/* Speed, times by stage, experts, and which of them each layer used. */
 void statistics_print(const struct opened *opened);
+
+/* That, if --stats asks for it, and the numbers as a line of JSON for --stats-json. */
+void statistics_report(const struct opened *opened, const struct common_settings *settings);
 
 /* 0 where nothing was counted. */
 double rate_per_second(uint64_t count, double seconds);

@@ -99,9 +99,15 @@ static mf_status open_experts(mf_model *model, const mf_model_options *options, 
     static const enum expert_ahead ahead[] = { [MF_READ_AHEAD_MEASURED] = AHEAD_MEASURED,
                                                [MF_READ_AHEAD_NEVER] = AHEAD_NEVER,
                                                [MF_READ_AHEAD_ALWAYS] = AHEAD_ALWAYS };
+    static const enum expert_place places[] = { [MF_EXPERTS_BY_SIZE] = PLACE_BY_SIZE,
+                                                [MF_EXPERTS_RESIDENT] = PLACE_RESIDENT,
+                                                [MF_EXPERTS_MAPPED] = PLACE_MAPPED };
     if ((size_t)options->read_ahead >= COUNT_OF(ahead))
         return fail(why, MF_ERR_ARGUMENT, "%d is not an mf_read_ahead", (int)options->read_ahead);
+    if ((size_t)options->expert_mode >= COUNT_OF(places))
+        return fail(why, MF_ERR_ARGUMENT, "%d is not an mf_expert_mode", (int)options->expert_mode);
     store.ahead = ahead[options->read_ahead];
+    store.place = places[options->expert_mode];
     mf_status status = choose_reader(&store.engine, options->reader, why);
     return status == MF_OK ? expert_store_open(&model->experts, &store, why) : status;
 }
@@ -345,6 +351,8 @@ void mf_session_stats(const mf_session *session, mf_stats *out)
     pthread_mutex_lock(&engine->lock);
     struct expert_counters experts = expert_store_counters(session->model->experts);
     struct expert_store_sizes sizes = expert_store_sizes(session->model->experts);
+    struct read_activity disk;
+    expert_store_disk(session->model->experts, &disk);
     pthread_mutex_unlock(&engine->lock);
     *out = (mf_stats){ .prompt_tokens = s->times.prompt_tokens,
                        .decode_tokens = s->times.decode_tokens,
@@ -365,14 +373,22 @@ void mf_session_stats(const mf_session *session, mf_stats *out)
                        .expert_ahead_late = experts.ahead_late,
                        .expert_ahead_reads = experts.ahead_reads,
                        .expert_ahead_wasted = experts.ahead_wasted,
+                       .expert_ahead_bytes = experts.bytes_ahead,
+                       .expert_wasted_bytes = experts.bytes_wasted,
+                       .expert_ahead_level = sizes.ahead_level,
                        .expert_predictions = experts.predictions,
                        .expert_predictions_right = experts.predictions_right,
                        .expert_predict_seconds = experts.predict_seconds,
                        .expert_hits = experts.hits,
-                       .expert_misses = experts.misses,
+                       .expert_misses = experts.misses + experts.ahead_late,
                        .expert_bytes_read = experts.bytes_read,
                        .experts_present = sizes.present,
-                       .experts_total = sizes.total };
+                       .experts_total = sizes.total,
+                       .disk_reads = disk.reads,
+                       .disk_retries = disk.retries,
+                       .disk_bytes = disk.bytes,
+                       .disk_seconds = disk.seconds,
+                       .disk_depth = disk.depth };
 }
 
 void mf_session_reset_stats(mf_session *session)

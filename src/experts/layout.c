@@ -90,21 +90,34 @@ void expert_layout_make(struct expert_layout *out, const struct layer_weights *l
     if (count > 0) close_piece(out, end, reader);
 }
 
-static const uint8_t *array_in(const struct expert_layout *layout,
-                               const struct layer_weights *layer, const uint8_t *slot, size_t index)
+static struct expert_view view_of(const struct layer_weights *layer, const uint8_t **arrays)
 {
-    return array_of(layer, index).extents ? slot + layout->arrays[index] : NULL;
+    struct weight parts[EXPERT_PARTS];
+    for (size_t part = 0; part < EXPERT_PARTS; part++) {
+        parts[part] = layer->experts[part].shape;
+        parts[part].values = arrays[3 * part];
+        parts[part].scales = arrays[3 * part + 1];
+        parts[part].biases = arrays[3 * part + 2];
+    }
+    return (struct expert_view){ parts[EXPERT_GATE], parts[EXPERT_UP], parts[EXPERT_DOWN] };
 }
 
 struct expert_view expert_layout_view(const struct expert_layout *layout,
                                       const struct layer_weights *layer, const uint8_t *slot)
 {
-    struct weight parts[EXPERT_PARTS];
-    for (size_t part = 0; part < EXPERT_PARTS; part++) {
-        parts[part] = layer->experts[part].shape;
-        parts[part].values = array_in(layout, layer, slot, 3 * part);
-        parts[part].scales = array_in(layout, layer, slot, 3 * part + 1);
-        parts[part].biases = array_in(layout, layer, slot, 3 * part + 2);
+    const uint8_t *arrays[EXPERT_ARRAYS];
+    for (size_t i = 0; i < EXPERT_ARRAYS; i++)
+        arrays[i] = array_of(layer, i).extents ? slot + layout->arrays[i] : NULL;
+    return view_of(layer, arrays);
+}
+
+struct expert_view expert_layout_view_mapped(const struct layer_weights *layer, uint32_t expert,
+                                             const struct file_map *maps)
+{
+    const uint8_t *arrays[EXPERT_ARRAYS];
+    for (size_t i = 0; i < EXPERT_ARRAYS; i++) {
+        const struct extent *extents = array_of(layer, i).extents;
+        arrays[i] = extents ? maps[extents[expert].file].bytes + extents[expert].offset : NULL;
     }
-    return (struct expert_view){ parts[EXPERT_GATE], parts[EXPERT_UP], parts[EXPERT_DOWN] };
+    return view_of(layer, arrays);
 }

@@ -14,6 +14,7 @@
 
 #include "backend/backend.h"
 #include "files/async_read.h"
+#include "files/file_map.h"
 #include "model/weights.h"
 
 /* Of each matrix: values, scales, biases. */
@@ -44,5 +45,9 @@ void expert_layout_make(struct expert_layout *out, const struct layer_weights *l
 /* The expert in a slot of that layout. */
 struct expert_view expert_layout_view(const struct expert_layout *layout,
                                       const struct layer_weights *layer, const uint8_t *slot);
+
+/* The expert in its mapped files. */
+struct expert_view expert_layout_view_mapped(const struct layer_weights *layer, uint32_t expert,
+                                             const struct file_map *maps);
 
 #endif

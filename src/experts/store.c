@@ -34,7 +34,7 @@ static void measure_layers(uint64_t *slot_bytes, uint64_t *array_bytes,
  * Resident ones are read once, through the page cache, where they may still be from
  * the last run.  Streamed ones are read again and again, past it; if they are so
  * small that rounding would take too much of the slots, through it without a trace. */
-enum reading { READING_KEPT, READING_DIRECT, READING_UNCACHED };
+enum reading { READING_KEPT, READING_MAPPED, READING_DIRECT, READING_UNCACHED };
 
 static mf_status open_reader(struct expert_store *store, enum reading how, mf_error *why)
 {
@@ -48,6 +48,10 @@ static mf_status open_reader(struct expert_store *store, enum reading how, mf_er
                                            .engine = options->engine,
                                            .direct = store->direct,
                                            .uncached = how != READING_KEPT || options->promise };
+    if (how == READING_MAPPED) { /* pages are brought in by threads, and stay */
+        reader.engine = READ_ENGINE_THREADS;
+        reader.uncached = false;
+    }
     return async_reader_new(&store->reader, &reader, why);
 }
 
@@ -55,6 +59,7 @@ static mf_status open_reader(struct expert_store *store, enum reading how, mf_er
 static mf_status make_plan(struct expert_store *store, enum reading how, bool *padded,
                            mf_error *why)
 {
+    bool mapped = how == READING_MAPPED; /* takes no memory of ours */
     uint64_t array_bytes, slot_bytes = 0;
     mf_status status = open_reader(store, how, why);
     if (status != MF_OK) return status;
@@ -66,18 +71,67 @@ static mf_status make_plan(struct expert_store *store, enum reading how, bool *p
                                 .layers = store->layers,
                                 .experts = store->experts,
                                 .per_token = store->options.config->experts_per_token,
-                                .budget_bytes = store->options.budget_bytes };
+                                .budget_bytes = mapped ? UINT64_MAX : store->options.budget_bytes };
     return slot_plan_make(&store->plan, &needs, why);
 }
 
-static mf_status choose_mode(struct expert_store *store, mf_error *why)
+static bool all_can_be_mapped(const struct tensor_directory *directory)
+{
+    for (size_t i = 0; i < directory->file_count; i++)
+        if (!file_can_be_mapped(&directory->files[i])) return false;
+    return true;
+}
+
+static uint64_t bytes_of_files(const struct tensor_directory *directory)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < directory->file_count; i++) bytes += directory->files[i].size;
+    return bytes;
+}
+
+static uint64_t bytes_of_slots(const struct expert_store *store)
+{
+    uint64_t bytes = 0;
+    for (size_t c = 0; c < store->plan.class_count; c++)
+        bytes += store->plan.classes[c].experts * store->plan.classes[c].bytes;
+    return bytes;
+}
+
+/* Past the page cache, unless experts are so small that rounding would take too much. */
+static mf_status plan_streamed(struct expert_store *store, mf_error *why)
 {
     bool padded;
-    mf_status status = make_plan(store, READING_KEPT, &padded, why);
-    if (status != MF_OK || store->plan.resident) return status;
-    status = make_plan(store, READING_DIRECT, &padded, NULL);
+    mf_status status = make_plan(store, READING_DIRECT, &padded, NULL);
     if (status == MF_OK && !padded) return MF_OK;
     return make_plan(store, READING_UNCACHED, &padded, why);
+}
+
+/* A plan for slots comes first: its sizes decide. */
+static mf_status choose_mode(struct expert_store *store, mf_error *why)
+{
+    const struct expert_store_options *options = &store->options;
+    bool padded;
+    mf_status status = make_plan(store, READING_KEPT, &padded, why);
+    if (status != MF_OK) return status;
+    struct expert_mode_sizes sizes = { .slot_bytes = bytes_of_slots(store),
+                                       .file_bytes = bytes_of_files(options->directory),
+                                       .budget_bytes = options->budget_bytes,
+                                       .promise = options->promise,
+                                       .mappable = all_can_be_mapped(options->directory) };
+    store->mode = expert_mode_choose(&sizes);
+    double mebibyte = 1 << 20;
+    if (options->place == PLACE_RESIDENT && store->mode == EXPERTS_STREAMED)
+        return fail(why, MF_ERR_MEMORY,
+                    "%.2f MiB are left for experts; to hold them all takes %.2f MiB",
+                    (double)sizes.budget_bytes / mebibyte, (double)sizes.slot_bytes / mebibyte);
+    if (options->place == PLACE_MAPPED && sizes.file_bytes > sizes.budget_bytes)
+        return fail(why, MF_ERR_MEMORY, "%.2f MiB are left; the files to be mapped have %.2f MiB",
+                    (double)sizes.budget_bytes / mebibyte, (double)sizes.file_bytes / mebibyte);
+    if (options->place == PLACE_RESIDENT) store->mode = EXPERTS_RESIDENT;
+    if (options->place == PLACE_MAPPED) store->mode = EXPERTS_MAPPED;
+    if (store->mode == EXPERTS_STREAMED) return plan_streamed(store, why);
+    if (store->mode == EXPERTS_MAPPED) return make_plan(store, READING_MAPPED, &padded, why);
+    return MF_OK;
 }
 
 static mf_status take_memory(struct expert_store *store, mf_error *why)
@@ -89,6 +143,18 @@ static mf_status take_memory(struct expert_store *store, mf_error *why)
     store->memory = allocator->allocate(allocator->user, bytes, alignment);
     if (!store->memory) return fail_memory(why, bytes);
     if (alignment == ARENA_ALIGNMENT) madvise(store->memory, bytes, MADV_HUGEPAGE);
+    return MF_OK;
+}
+
+static mf_status map_files(struct expert_store *store, mf_error *why)
+{
+    const struct tensor_directory *directory = store->options.directory;
+    store->maps = ARENA_NEW(&store->arena, struct file_map, directory->file_count);
+    if (!store->maps) return fail_memory(why, directory->file_count * sizeof *store->maps);
+    for (size_t i = 0; i < directory->file_count; i++) {
+        mf_status status = file_map_open(&store->maps[i], &directory->files[i], why);
+        if (status != MF_OK) return status;
+    }
     return MF_OK;
 }
 
@@ -156,7 +222,8 @@ mf_status expert_store_open(struct expert_store **out, const struct expert_store
     if (status == MF_OK) status = choose_mode(store, why);
     if (status == MF_OK && !take_tables(store))
         status = fail_memory(why, store->plan.capacity * sizeof *store->slots);
-    if (status == MF_OK) status = take_memory(store, why);
+    if (status == MF_OK)
+        status = store->mode == EXPERTS_MAPPED ? map_files(store, why) : take_memory(store, why);
     if (status != MF_OK) {
         expert_store_free(store);
         return status;
@@ -187,6 +254,8 @@ void expert_store_free(struct expert_store *store)
     if (!store) return;
     const mf_allocator *allocator = store->options.allocator;
     async_reader_free(store->reader); /* nothing writes into the slots from here on */
+    for (size_t i = 0; store->maps && i < store->options.directory->file_count; i++)
+        file_map_close(&store->maps[i]);
     if (store->memory) allocator->release(allocator->user, store->memory, store->plan.memory_bytes);
     struct arena arena = store->arena;
     arena_free(&arena);
@@ -199,11 +268,12 @@ static void release_slots(const struct expert_store *store, const struct slot_cl
 {
     uint64_t from = class->memory_at + class->count * class->bytes;
     uint64_t bytes = (class->capacity - class->count) * class->bytes;
-    if (bytes > 0) madvise(store->memory + from, bytes, MADV_DONTNEED);
+    if (bytes > 0 && store->memory) madvise(store->memory + from, bytes, MADV_DONTNEED);
 }
 
 mf_status expert_store_set_budget(struct expert_store *store, uint64_t budget_bytes, mf_error *why)
 {
+    if (store->mode == EXPERTS_MAPPED) return MF_OK; /* the page cache makes room by itself */
     mf_status status =
         slot_plan_limit(&store->plan, store->options.config->experts_per_token, budget_bytes, why);
     if (status != MF_OK) return status;
@@ -255,9 +325,12 @@ struct expert_store_sizes expert_store_sizes(const struct expert_store *store)
 {
     uint64_t total = 0;
     struct read_activity activity;
+    enum expert_mode mode = store->mode == EXPERTS_RESIDENT && !store->plan.resident
+                                ? EXPERTS_STREAMED /* the budget has become smaller */
+                                : store->mode;
     async_reader_activity(store->reader, &activity);
     for (size_t c = 0; c < store->plan.class_count; c++) total += store->plan.classes[c].experts;
-    return (struct expert_store_sizes){ .mode = store->plan.resident ? "resident" : "streamed",
+    return (struct expert_store_sizes){ .mode = expert_mode_name(mode),
                                         .reader = activity.engine,
                                         .direct = store->direct,
                                         .slot_bytes = store->plan.used_bytes,

@@ -19,12 +19,9 @@
  *       │   or none waited for it                          │
  *       └──────────────────────────────────────────────────┘
  *
- * Modes, chosen from the sizes when the store is made:
- *     resident   a slot for every expert; filled when it is first needed, never emptied
- *     streamed   fewer slots; eviction.h says who has to go
- * No expert byte is read before it is needed.  A mapped file is no mode of its own:
- * where the whole file fits, resident has the same bytes in memory, without page
- * faults during the arithmetic.
+ * Where experts live is chosen from the sizes when the store is made (mode.h).  No expert
+ * byte is read before it is needed, in any mode; a mapped expert's "read" brings its pages
+ * in, so that every mode waits, reads ahead, counts and fails in the same way.
  *
  * A visit goes on with as few slots as the plan gives (slot_plan.h), however many
  * experts it wants: leases that end make room for those that are still missing.
@@ -35,6 +32,7 @@
 #define EXPERTS_STORE_H
 
 #include "backend/backend.h"
+#include "experts/mode.h"
 #include "files/async_read.h"
 #include "model/weights.h"
 
@@ -81,7 +79,7 @@ struct expert_counters {
 };
 
 struct expert_store_sizes {
-    const char *mode;      /* "resident", "streamed" */
+    const char *mode;      /* "resident", "mapped", "streamed" */
     const char *reader;    /* "io_uring", "threads" */
     bool direct;           /* reads pass by the page cache */
     uint64_t slot_bytes;   /* of all slots */
@@ -100,6 +98,7 @@ struct expert_store_options {
     bool promise;          /* the page cache that reading fills counts too */
     enum read_engine engine;
     enum expert_ahead { AHEAD_MEASURED, AHEAD_NEVER, AHEAD_ALWAYS } ahead;
+    enum expert_place { PLACE_BY_SIZE, PLACE_RESIDENT, PLACE_MAPPED } place; /* or refused */
 };
 
 /* A budget below what one token needs in one layer, and two experts more, is refused. */
@@ -114,7 +113,7 @@ mf_status expert_store_new(struct expert_store **out, const mf_allocator *alloca
 void expert_store_free(struct expert_store *store);
 
 /* Uses fewer slots, or again more, up to what the store was made with; evicted
- * experts' memory goes back to the system.  Too small a budget is refused and changes
+ * experts' memory goes back to the system.  A mapped store has none to give.  Too small a budget is refused and changes
  * nothing.  Waits for reads; no lease may be held. */
 mf_status expert_store_set_budget(struct expert_store *store, uint64_t budget_bytes, mf_error *why);
 

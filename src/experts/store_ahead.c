@@ -54,9 +54,16 @@ void ahead_judge(struct expert_store *store, const struct expert_wish *wish, dou
 
 /* ------------------------------------------------------------------- a token */
 
+/* Nothing is missing, or nothing shall be read. */
+static bool is_idle(const struct expert_store *store)
+{
+    bool complete = store->plan.resident && store->present == store->plan.slot_count;
+    return complete || store->options.ahead == AHEAD_NEVER;
+}
+
 uint32_t ahead_level(const struct expert_store *store)
 {
-    if (store->plan.resident || store->options.ahead == AHEAD_NEVER) return 0;
+    if (is_idle(store)) return 0;
     return store->options.ahead == AHEAD_ALWAYS ? ALWAYS_LEVEL : store->prefetch.level;
 }
 
@@ -136,7 +143,7 @@ static bool want_most(const struct expert_store *store, uint32_t rows)
 
 void expert_store_expect_rows(struct expert_store *store, uint32_t layer, uint32_t rows)
 {
-    if (store->plan.resident || store->options.ahead == AHEAD_NEVER) return;
+    if (is_idle(store)) return;
     if (rows <= DECODE_ROWS_MAX || !want_most(store, rows)) return;
     bool known = store->prompt_rows[layer] >= rows / 2;
     store->ahead_layer = layer;

@@ -70,6 +70,8 @@ struct expert_store {
     struct expert_store_options options;
     struct arena arena;
     struct async_reader *reader;
+    enum expert_mode mode;
+    struct file_map *maps; /* [files] of a mapped store, else NULL */
     bool direct;
     uint32_t layers, experts; /* experts per layer */
     struct eviction eviction;
@@ -135,6 +137,7 @@ static inline uint32_t class_of(const struct expert_store *store, uint32_t place
 /* All slots are empty; nothing may be under way. */
 void slots_reset(struct expert_store *store);
 
+/* Where an expert lies in a slot; a mapped store has none. */
 uint8_t *slots_memory(const struct expert_store *store, uint32_t slot, uint32_t place);
 
 /* READY or FAILED → EMPTY */
@@ -162,6 +165,9 @@ void reading_begin_list(struct expert_store *store, struct place_list *list, flo
 
 /* Takes in the reads that have finished; false when there was none. */
 bool reading_collect(struct expert_store *store, bool block);
+
+/* READY → FAILED, if the files no longer have what is mapped. */
+void reading_check_map(struct expert_store *store, uint32_t slot);
 
 /* FAILED → EMPTY, with the reason. */
 mf_status reading_report(struct expert_store *store, uint32_t slot, mf_error *why);

@@ -26,7 +26,7 @@ bool reading_begin(struct expert_store *store, struct async_read **list, uint32_
     if (store->free_count < layout.piece_count) return false;
     uint32_t index = slots_take(store, place, distance);
     if (index == NO_SLOT) return false;
-    uint8_t *memory = slots_memory(store, index, place);
+    uint8_t *memory = store->maps ? NULL : slots_memory(store, index, place);
     store->slots[index] = (struct expert_slot){ .place = place,
                                                 .wanted = ahead ? 0 : store->visit,
                                                 .state = SLOT_READING,
@@ -37,13 +37,16 @@ bool reading_begin(struct expert_store *store, struct async_read **list, uint32_
     for (size_t i = layout.piece_count; i-- > 0;) {
         const struct expert_piece *piece = &layout.pieces[i];
         struct async_read *read = take_request(store);
+        uint8_t *out = store->maps ? (uint8_t *)store->maps[piece->file].bytes + piece->offset
+                                   : memory + piece->at;
         *read = (struct async_read){ .file = piece->file,
                                      .tag = index,
                                      .offset = piece->offset,
                                      .count = piece->count,
-                                     .out = memory + piece->at,
+                                     .out = out,
                                      .needed = piece->needed,
                                      .ahead = ahead,
+                                     .populate = store->maps != NULL,
                                      .next = *list };
         *list = read;
     }
@@ -113,6 +116,25 @@ bool reading_collect(struct expert_store *store, bool block)
         take_in(store, read);
     }
     return true;
+}
+
+void reading_check_map(struct expert_store *store, uint32_t index)
+{
+    struct expert_slot *slot = &store->slots[index];
+    struct expert_layout layout;
+    reading_layout(&layout, store, slot->place);
+    for (size_t i = 0; i < layout.piece_count && slot->state == SLOT_READY; i++) {
+        const struct expert_piece *piece = &layout.pieces[i];
+        uint64_t left = file_map_bytes_left(&store->maps[piece->file]);
+        uint64_t end = piece->offset + piece->needed;
+        if (end <= left) continue;
+        store->reads[index] = (struct slot_read){
+            .error = ENODATA, .file = piece->file, .offset = left, .missing = (size_t)(end - left)
+        };
+        slot->state = SLOT_FAILED;
+        store->present--;
+        store->failed++;
+    }
 }
 
 mf_status reading_report(struct expert_store *store, uint32_t index, mf_error *why)

@@ -92,14 +92,16 @@ static void lease_slot(struct expert_lease *out, struct expert_store *store, uin
     struct expert_slot *slot = &store->slots[index];
     const struct layer_weights *layer = &store->options.layers[layer_of(store, slot->place)];
     struct expert_layout layout;
-    reading_layout(&layout, store, slot->place);
+    uint32_t expert = slot->place % store->experts;
     slot->leases++;
     slot->wanted = 0;
-    const uint8_t *memory = slots_memory(store, index, slot->place);
-    *out = (struct expert_lease){ .view = expert_layout_view(&layout, layer, memory),
-                                  .expert = slot->place % store->experts,
-                                  .store = store,
-                                  .slot = index };
+    *out = (struct expert_lease){ .expert = expert, .store = store, .slot = index };
+    if (store->maps) {
+        out->view = expert_layout_view_mapped(layer, expert, store->maps);
+        return;
+    }
+    reading_layout(&layout, store, slot->place);
+    out->view = expert_layout_view(&layout, layer, slots_memory(store, index, slot->place));
 }
 
 /* Leases those that are ready; a failure is reported once and ends the visit. */
@@ -111,6 +113,7 @@ static size_t hand_out(const struct expert_visit *visit, struct expert_lease *le
     for (size_t i = 0; i < store->pending_count; i++) {
         uint32_t expert = store->pending[i];
         uint32_t index = store->slot_of[place_of(store, visit->layer, expert)];
+        if (store->maps && index != NO_SLOT) reading_check_map(store, index);
         enum slot_state state = index == NO_SLOT ? SLOT_EMPTY : store->slots[index].state;
         if (state == SLOT_FAILED && *status == MF_OK) *status = reading_report(store, index, why);
         if (state == SLOT_READY && given < limit)

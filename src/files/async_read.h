@@ -33,6 +33,8 @@ struct async_read {
     uint8_t *out;
     size_t needed; /* ≤ count: that many bytes or it has failed */
     bool ahead;
+    bool populate; /* `out` is the file's mapping: its pages are brought in, nothing is copied;
+                      only by threads */
 
     int error; /* when it is back: 0, or an errno value; ENODATA: the file ends too early */
 

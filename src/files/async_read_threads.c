@@ -7,7 +7,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14 */
+#endif
 
 enum { STACK_BYTES = 256 * 1024 /* a thread only waits */ };
 
@@ -24,6 +29,21 @@ static struct threads_crew *threads_of(struct read_crew *crew)
     return (struct threads_crew *)crew;
 }
 
+/* The pages of a mapping, as if they had been touched, but with an error where that would
+ * kill.  An older kernel reads them somewhere else: then they are near, at least. */
+static int64_t populate(const struct async_read *read, const struct file *file)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)read->out;
+    size_t before = from % page;
+    uint8_t scratch[16384];
+    if (madvise(read->out - before, read->needed + before, MADV_POPULATE_READ) == 0)
+        return (int64_t)read->needed;
+    if (errno == EFAULT) return 0; /* the file ends before */
+    if (errno != EINVAL) return -errno;
+    return file->files->read(file->files->user, file->handle, read->offset + read->done, scratch,
+                             min_size(read->count - read->done, sizeof scratch));
+}
+
 static int64_t attempt(const struct async_read *read, const struct read_source *source)
 {
     const struct file *file = source->file;
@@ -31,6 +51,7 @@ static int64_t attempt(const struct async_read *read, const struct read_source *
     size_t count = read->count - read->done;
     if (!file->handle) return -ENOENT;
     ssize_t got;
+    if (read->populate) return populate(read, file);
     if (read_is_direct(read, source)) {
         got = pread(source->direct, read_target(read), count, (off_t)offset);
     } else if (source->traces == TRACES_FLAG) {

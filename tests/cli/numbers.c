@@ -1,6 +1,8 @@
 /* generate, logits and perplexity: the shape of their output, and what they refuse. */
 #include "program.h"
 
+#include "base/common.h"
+
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
@@ -193,6 +195,7 @@ static void inspect_knows_the_model(void **state)
     assert_int_equal(json_integer_value(json_object_get(parameters, "experts")),
                      8 * 64 * 3 * 256 * 64);
     assert_true(json_is_true(json_object_get(placement, "fits")));
+    assert_string_equal(json_string_value(json_object_get(placement, "expert_mode")), "resident");
     assert_true(resident > 0 && resident < 8 << 20);
     json_decref(out);
     run_free(&table);
@@ -219,6 +222,30 @@ static void statistics_go_to_stderr(void **state)
     run_free(&run);
 }
 
+/* Each use of an expert is counted once, by where it was found. */
+static void statistics_are_numbers_too(void **state)
+{
+    (void)state;
+    static const char *const modes[] = { "resident", "mapped" };
+    for (size_t i = 0; i < COUNT_OF(modes); i++) {
+        struct run run = PROGRAM(NULL, "generate", "--tokens", "1,2,3", "-n", "5", "--ids",
+                                 "--expert-mode", modes[i], "--stats-json");
+        json_t *stats = json_loads(run.err, 0, NULL);
+        const json_t *experts = json_object_get(stats, "experts");
+        static const char *const sources[] = { "hits_cache", "hits_ahead", "late_ahead",
+                                               "misses_demand" };
+        json_int_t uses = 0;
+        for (size_t s = 0; s < COUNT_OF(sources); s++)
+            uses += json_integer_value(json_object_get(experts, sources[s]));
+        assert_true(uses >= 4 * 8 * 8 && uses <= 7 * 8 * 8);
+        assert_string_equal(json_string_value(json_object_get(experts, "mode")), modes[i]);
+        assert_true(json_integer_value(json_object_get(json_object_get(stats, "disk"), "bytes")) >
+                    0);
+        json_decref(stats);
+        run_free(&run);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,6 +260,7 @@ int main(void)
         cmocka_unit_test(a_grammar_is_kept_and_closed),
         cmocka_unit_test(inspect_knows_the_model),
         cmocka_unit_test(statistics_go_to_stderr),
+        cmocka_unit_test(statistics_are_numbers_too),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

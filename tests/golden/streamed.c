@@ -1,17 +1,20 @@
 /* streamed.c: the bits do not depend on where the experts are.
  *
- *     streamed CHECKPOINT     a directory below the source tree
+ *     streamed NAME     pebble, or a golden case
  *
  * A prompt in chunks and some tokens one by one are computed with all experts in
- * memory; then again with random budgets down to the least, both read engines, with and
- * without read-ahead, one and two threads, and with files that fail every so often.
- * Every logit of every position must be the same. */
+ * memory; then again with the file mapped, with random budgets down to the least, both
+ * read engines, with and without read-ahead, one and two threads, and with files that
+ * fail every so often.  Every logit of every position must be the same.
+ *
+ * And a piece of a prompt reads no expert twice, whatever the budget. */
 #include "support/test.h"
 
 #include "api/handles.h"
 #include "base/status.h"
 #include "support/failing_files.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -35,8 +38,47 @@ struct setting {
     const char *reader;
     uint32_t threads;
     mf_read_ahead read_ahead;
+    mf_expert_mode mode;
     bool unreliable; /* files that fail now and then */
+    bool counted;    /* files that write down what was read */
 };
+
+/* ------------------------------------------------------------- what was read */
+
+struct one_read {
+    const void *handle;
+    uint64_t offset;
+};
+
+enum { READS_MAX = 200000 };
+static struct one_read *reads_done; /* [READS_MAX] */
+static atomic_size_t reads_count;
+static mf_files counting_files;
+
+static int64_t counted_read(void *user, void *handle, uint64_t offset, void *out, size_t count)
+{
+    size_t index = atomic_fetch_add(&reads_count, 1);
+    if (index < READS_MAX) reads_done[index] = (struct one_read){ handle, offset };
+    return files_posix.read(user, handle, offset, out, count);
+}
+
+static int compare_reads(const void *a, const void *b)
+{
+    const struct one_read *x = a, *y = b;
+    if (x->handle != y->handle) return x->handle < y->handle ? -1 : 1;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+/* How many of the reads were of a place that another one had begun at. */
+static size_t reads_repeated(void)
+{
+    size_t repeated = 0;
+    assert_true(reads_count <= READS_MAX);
+    qsort(reads_done, reads_count, sizeof *reads_done, compare_reads);
+    for (size_t i = 1; i < reads_count; i++)
+        repeated += compare_reads(&reads_done[i - 1], &reads_done[i]) == 0;
+    return repeated;
+}
 
 struct opened {
     mf_engine *engine;
@@ -50,7 +92,10 @@ static mf_status open_all(struct opened *out, const struct setting *setting, mf_
     failing_files_init(&failing, &files_posix);
     mf_engine_options engine = { .thread_count = setting->threads,
                                  .files = setting->unreliable ? &failing.files : NULL };
-    mf_model_options model = { .reader = setting->reader, .read_ahead = setting->read_ahead };
+    if (setting->counted) engine.files = &counting_files;
+    mf_model_options model = { .reader = setting->reader,
+                               .read_ahead = setting->read_ahead,
+                               .expert_mode = setting->mode };
     if (setting->expert_bytes) model.memory_bytes = resident_bytes + setting->expert_bytes;
     mf_session_options session = { .context_length = 128, .chunk_rows = CHUNK };
     mf_status status = mf_engine_open(&out->engine, &engine, why);
@@ -116,9 +161,23 @@ static void check_setting(const struct setting *setting)
                   (unsigned long long)sizes.total, (unsigned long long)counters.hits,
                   (unsigned long long)counters.misses, (unsigned long long)counters.ahead_hits,
                   (unsigned long long)counters.ahead_reads);
-    assert_true(sizes.slot_bytes <= setting->expert_bytes);
+    if (setting->mode == MF_EXPERTS_MAPPED)
+        assert_string_equal(sizes.mode, "mapped");
+    else
+        assert_true(sizes.slot_bytes <= setting->expert_bytes);
     assert_memory_equal(found, expected, (size_t)POSITIONS * vocab_size * sizeof *found);
     close_all(&o);
+}
+
+static void mapped_experts_give_the_same_bits(void **state)
+{
+    (void)state;
+    for (unsigned round = 0; round < 4; round++) {
+        struct setting setting = { .threads = 1 + round % 2,
+                                   .mode = MF_EXPERTS_MAPPED,
+                                   .read_ahead = (mf_read_ahead)(round % 3) };
+        check_setting(&setting);
+    }
 }
 
 /* The smallest budget that is accepted. */
@@ -184,6 +243,35 @@ static void unreliable_files_give_the_same_bits(void **state)
     }
 }
 
+static void a_prompt_reads_no_expert_twice(void **state)
+{
+    (void)state;
+    uint64_t least = least_bytes();
+    counting_files = files_posix;
+    counting_files.read = counted_read;
+    counting_files.descriptor = NULL; /* every read comes by here */
+    reads_done = malloc(READS_MAX * sizeof *reads_done);
+    for (unsigned round = 0; round < 9; round++) {
+        struct setting setting = { .expert_bytes = least + (uint64_t)rand() % all_bytes,
+                                   .threads = 1 + round % 2,
+                                   .read_ahead = (mf_read_ahead)(round % 3),
+                                   .counted = true };
+        struct opened o;
+        mf_error why = { 0 };
+        if (round < 3) setting.expert_bytes = least;
+        must(open_all(&o, &setting, &why), &why);
+        reads_count = 0;
+        must(mf_session_feed(o.session, tokens, CHUNK, &why), &why);
+        expert_store_drop_all(o.model->experts); /* waits for what is still being read ahead */
+        size_t reads = reads_count, repeated = reads_repeated();
+        print_message("    %zu reads, %zu repeated\n", reads, repeated);
+        assert_true(reads > 0);
+        assert_int_equal(repeated, 0);
+        close_all(&o);
+    }
+    free(reads_done);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -212,18 +300,38 @@ static int tear_down(void **state)
     return 0;
 }
 
-int main(int count, char **arguments)
+static bool is_checkpoint(const char *root, const char *below, const char *name)
+{
+    char config[PATH_CAPACITY + 16];
+    if (!root) return false;
+    snprintf(path, sizeof path, "%s/%s/%s", root, below, name);
+    snprintf(config, sizeof config, "%s/config.json", path);
+    return file_exists(&files_posix, config);
+}
+
+static bool find_checkpoint(const char *name)
 {
     const char *source = getenv("MOEFLUX_SOURCE");
-    if (count != 2 || !source) {
-        fprintf(stderr, "SKIPPED: needs a checkpoint's name and MOEFLUX_SOURCE\n");
+    return is_checkpoint(source, "models", name) ||
+           is_checkpoint(source, "tests/fixtures/golden", name) ||
+           is_checkpoint(getenv("MOEFLUX_FIXTURES"), "golden", name);
+}
+
+int main(int count, char **arguments)
+{
+    if (count != 2 || !find_checkpoint(arguments[1])) {
+        fprintf(stderr,
+                "SKIPPED: %s is in none of $MOEFLUX_SOURCE/models, its "
+                "tests/fixtures/golden, and $MOEFLUX_FIXTURES/golden\n",
+                count == 2 ? arguments[1] : "(no name given)");
         return EXIT_SKIPPED;
     }
-    snprintf(path, sizeof path, "%s/%s", source, arguments[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_least_is_what_a_token_needs_and_two),
         cmocka_unit_test(any_budget_gives_the_same_bits),
+        cmocka_unit_test(mapped_experts_give_the_same_bits),
         cmocka_unit_test(unreliable_files_give_the_same_bits),
+        cmocka_unit_test(a_prompt_reads_no_expert_twice),
     };
     return cmocka_run_group_tests_name(arguments[1], tests, set_up, tear_down);
 }

@@ -10,6 +10,7 @@
 #include "support/failing_files.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +32,7 @@ static struct model_config config = { .layer_count = LAYERS,
                                       .experts_per_token = PER_TOKEN };
 static struct expert_store *store;
 static enum expert_ahead ahead;
+static enum expert_place place;
 
 /* ------------------------------------------------------------------- model */
 
@@ -105,7 +107,8 @@ static bool open_files(enum read_engine engine, const mf_files *functions, uint6
                                             .budget_bytes = budget,
                                             .promise = true,
                                             .engine = engine,
-                                            .ahead = ahead };
+                                            .ahead = ahead,
+                                            .place = place };
     mf_status status = expert_store_open(&store, &options, &why);
     if (status != MF_OK) print_message("    not opened: %s\n", why.text);
     if (status == MF_ERR_UNSUPPORTED) {
@@ -114,7 +117,7 @@ static bool open_files(enum read_engine engine, const mf_files *functions, uint6
     }
     assert_int_equal(status, MF_OK);
     assert_true(expert_store_check_invariants(store));
-    assert_true(expert_store_sizes(store).slot_bytes <= budget);
+    assert_true(place == PLACE_MAPPED || expert_store_sizes(store).slot_bytes <= budget);
     return true;
 }
 
@@ -319,6 +322,105 @@ static void direct_reads(void **state)
     make_layers(1);
 }
 
+/* Not a limit, but which way: with what there is, and with what is asked for. */
+static void the_mode_follows_the_sizes(void **state)
+{
+    (void)state;
+    struct expert_mode_sizes sizes = { .slot_bytes = 90, .file_bytes = 100, .mappable = true };
+    static const struct {
+        uint64_t budget;
+        enum expert_mode mode;
+    } cases[] = { { 0, EXPERTS_STREAMED },   { 89, EXPERTS_STREAMED },
+                  { 90, EXPERTS_RESIDENT },  { 99, EXPERTS_RESIDENT },
+                  { 100, EXPERTS_MAPPED },   { 189, EXPERTS_MAPPED },
+                  { 190, EXPERTS_RESIDENT }, { UINT64_MAX, EXPERTS_RESIDENT } };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        sizes.budget_bytes = cases[i].budget;
+        assert_int_equal(expert_mode_choose(&sizes), cases[i].mode);
+        struct expert_mode_sizes limited = sizes, other = sizes;
+        limited.promise = true;
+        other.mappable = false;
+        enum expert_mode unmapped = cases[i].budget < 90 ? EXPERTS_STREAMED : EXPERTS_RESIDENT;
+        assert_int_equal(expert_mode_choose(&limited), unmapped);
+        assert_int_equal(expert_mode_choose(&other), unmapped);
+    }
+}
+
+static mf_status try_to_open(const mf_files *functions, uint64_t budget, mf_error *why)
+{
+    struct expert_store_options options = { .allocator = &heap.allocator,
+                                            .directory = &directory,
+                                            .layers = layers,
+                                            .config = &config,
+                                            .budget_bytes = budget,
+                                            .place = place };
+    failing_files_init(&failing, &files_posix);
+    failing_allocator_init(&heap);
+    for (int i = 0; i < FILES; i++)
+        assert_int_equal(file_open(&files[i], functions, paths[i], why), MF_OK);
+    mf_status status = expert_store_open(&store, &options, why);
+    expert_store_free(store);
+    for (int i = 0; i < FILES; i++) file_close(&files[i]);
+    assert_int_equal(heap.live_bytes, 0);
+    return status;
+}
+
+static void a_mode_that_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    mf_error why = { 0 };
+    place = PLACE_RESIDENT;
+    assert_int_equal(try_to_open(&files_posix, 2 * LEAST, &why), MF_ERR_MEMORY);
+    assert_non_null(strstr(why.text, "to hold them all"));
+    assert_int_equal(try_to_open(&files_posix, ENOUGH, &why), MF_OK);
+    place = PLACE_MAPPED;
+    assert_int_equal(try_to_open(&files_posix, FILES * FILE_BYTES - 1, &why), MF_ERR_MEMORY);
+    assert_non_null(strstr(why.text, "mapped"));
+    assert_int_equal(try_to_open(&files_posix, FILES * FILE_BYTES, &why), MF_OK);
+    assert_int_equal(try_to_open(&failing.files, FILES * FILE_BYTES, &why), MF_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why.text, "descriptor"));
+    place = PLACE_BY_SIZE;
+}
+
+/* A mapped store hands out the file itself; a file that has become short is an error of
+ * those experts that it no longer has, whether they were used before or not. */
+static void mapped_experts(void **state)
+{
+    (void)state;
+    uint32_t experts[EXPERTS];
+    mf_error why = { 0 };
+    place = PLACE_MAPPED;
+    ahead = AHEAD_ALWAYS;
+    assert_true(open_files(READ_ENGINE_BEST, &files_posix, FILES * FILE_BYTES));
+    assert_string_equal(expert_store_sizes(store).mode, "mapped");
+    for (int round = 0; round < 100; round++) {
+        size_t count = 1 + (size_t)rand() % EXPERTS;
+        choose_experts(experts, count);
+        expect_something();
+        assert_int_equal(visit_all(random_layer(), experts, count, EXPERTS, &why), MF_OK);
+    }
+    assert_int_equal(expert_store_set_budget(store, 1, &why), MF_OK);
+    struct expert_counters counters = expert_store_counters(store);
+    assert_int_equal(counters.evictions, 0);
+    for (int known = 0; known < 2; known++) {
+        off_t end = (off_t)extents[2][0][9].offset + 1;
+        if (!known) expert_store_drop_all(store);
+        choose_experts(experts, EXPERTS);
+        assert_int_equal(truncate(paths[1], end), 0);
+        assert_int_equal(visit_all(2, experts, EXPERTS, EXPERTS, &why), MF_ERR_IO);
+        assert_non_null(strstr(why.text, paths[1]));
+        assert_non_null(strstr(why.text, "layer 2, expert "));
+        assert_int_equal(visit_all(0, experts, EXPERTS, EXPERTS, &why), MF_OK); /* another file */
+        int descriptor = open(paths[1], O_WRONLY);
+        assert_int_equal(pwrite(descriptor, contents[1], FILE_BYTES, 0), FILE_BYTES);
+        close(descriptor);
+        assert_int_equal(visit_all(2, experts, EXPERTS, EXPERTS, &why), MF_OK);
+    }
+    close_store();
+    place = PLACE_BY_SIZE;
+    ahead = AHEAD_MEASURED;
+}
+
 /* Leases outlive visits; the slots they hold keep their bytes whatever comes after. */
 static void leases_outlive_visits(void **state)
 {
@@ -382,6 +484,14 @@ static void all_slots_leased(void **state)
     close_store();
 }
 
+static void read_everything(void)
+{
+    uint32_t experts[EXPERTS];
+    choose_experts(experts, EXPERTS);
+    for (uint32_t layer = 0; layer < LAYERS; layer++)
+        if (layer != 1) assert_int_equal(visit_all(layer, experts, EXPERTS, EXPERTS, NULL), MF_OK);
+}
+
 /* What is predicted is read; asked for then, it is a hit or on its way. */
 static void predictions_come_true(void **state)
 {
@@ -403,14 +513,16 @@ static void predictions_come_true(void **state)
     assert_true(c.predictions_right == c.predictions);
     close_store();
 
-    /* One who asks for no predictions gets none; a resident store wants none. */
+    /* One who asks for no predictions gets none; a complete store wants none. */
     ahead = AHEAD_NEVER;
     assert_true(open_store(READ_ENGINE_THREADS, LEAST));
     assert_false(expert_store_wants_predictions(store));
     close_store();
     ahead = AHEAD_ALWAYS;
     assert_true(open_store(READ_ENGINE_THREADS, ENOUGH));
-    assert_false(expert_store_wants_predictions(store));
+    assert_true(expert_store_wants_predictions(store));
+    read_everything();
+    assert_false(expert_store_wants_predictions(store)); /* it is complete */
     close_store();
     ahead = AHEAD_MEASURED;
 }
@@ -653,6 +765,9 @@ int main(void)
         cmocka_unit_test(a_budget_for_too_few_is_refused),
         cmocka_unit_test(random_visits),
         cmocka_unit_test(direct_reads),
+        cmocka_unit_test(the_mode_follows_the_sizes),
+        cmocka_unit_test(a_mode_that_does_not_fit_is_refused),
+        cmocka_unit_test(mapped_experts),
         cmocka_unit_test(leases_outlive_visits),
         cmocka_unit_test(all_slots_leased),
         cmocka_unit_test(predictions_come_true),

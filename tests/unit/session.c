@@ -530,13 +530,16 @@ static void work_is_counted(void **state)
     assert_int_equal(stats.prompt_tokens, 30);
     assert_int_equal(stats.decode_tokens, 10);
     assert_true(stats.prompt_seconds > 0 && stats.decode_seconds > 0);
-    assert_true(stats.expert_misses >= 1 && stats.expert_bytes_read > 0);
+    assert_true(stats.expert_misses + stats.expert_ahead_hits >= 1 && stats.expert_bytes_read > 0);
+    assert_true(stats.disk_reads > 0 && stats.disk_seconds > 0);
+    assert_true(stats.disk_bytes >= stats.expert_bytes_read);
     /* ten tokens, four layers, two experts each; all but the misses were there */
     assert_true(stats.expert_hits + stats.expert_misses >= 10 * 4 * 2);
     assert_true(stats.experts_present <= stats.experts_total);
     mf_session_reset_stats(session);
     mf_session_stats(session, &stats);
     assert_int_equal(stats.prompt_tokens + stats.decode_tokens + stats.expert_hits, 0);
+    assert_int_equal(stats.disk_reads + stats.disk_bytes + stats.expert_bytes_read, 0);
     mf_session_close(session);
     tiny_engine_close(&t);
 }
