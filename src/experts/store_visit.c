@@ -51,7 +51,8 @@ void expert_visit_begin_rows(struct expert_visit *visit, struct expert_store *st
     reading_collect(store, false);
     visit_end(store);
     ahead_judge(store, wish, now);
-    eviction_visit(&store->eviction, wish->layer, wish->uses, wish->rows);
+    if (!store->plan.resident)
+        eviction_visit(&store->eviction, wish->layer, wish->uses, wish->rows);
     store->visit_layer = wish->layer;
     store->visit_rows = wish->rows;
     store->visit_at = now;
