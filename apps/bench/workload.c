@@ -46,7 +46,7 @@ void workload_count(struct workload *out, const mf_model *model)
         .weight_bytes = weight_bytes(&weights->slots[SLOT_HEAD]) +
                         weight_bytes(&weights->slots[SLOT_FINAL_NORM]) +
                         weights->slots[SLOT_EMBEDDING].row_bytes,
-        .state_position_bytes = sequence_bytes_per_token(c),
+        .state_position_bytes = sequence_bytes_per_token(c, model->engine->backend->kv_format),
         .state_fixed_bytes = 2 * sequence_fixed_bytes(c),
         .head_flops = weight_flops(&weights->slots[SLOT_HEAD]),
     };

@@ -280,7 +280,8 @@ void inspection_place(struct placement *out, const struct inspection *inspection
     *out = (struct placement){
         .memory_bytes = memory_bytes,
         .resident_bytes = inspection->bytes - inspection->expert_bytes,
-        .state_bytes = context * sequence_bytes_per_token(config) + sequence_fixed_bytes(config),
+        .state_bytes =
+            context * sequence_bytes_per_token(config, KV_F16) + sequence_fixed_bytes(config),
         .expert_count = (uint64_t)inspection_expert_layers(inspection) * config->experts,
     };
     if (out->expert_count == 0) return;

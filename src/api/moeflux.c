@@ -21,7 +21,8 @@ static mf_status missing(mf_error *why, const char *argument)
 
 /* ------------------------------------------------------------------ engine */
 
-/* "reference" is the plain set of kernels, "cpu" the best one for this machine. */
+/* "reference" is the plain arithmetic with the plain set of kernels, "cpu" the tuned one with
+ * the best set for this machine. */
 static mf_status choose_kernels(mf_engine *engine, const char *backend, mf_error *why)
 {
     if (!backend || strcmp(backend, "cpu") == 0)
@@ -31,6 +32,7 @@ static mf_status choose_kernels(mf_engine *engine, const char *backend, mf_error
     else
         return fail(why, MF_ERR_ARGUMENT,
                     "the backend \"%.32s\" is not known; there are reference and cpu", backend);
+    engine->exact = backend && strcmp(backend, "reference") == 0;
     return MF_OK;
 }
 
@@ -54,7 +56,7 @@ mf_status mf_engine_open(mf_engine **out, const mf_engine_options *options, mf_e
     if (status == MF_OK) status = thread_pool_new(&engine->pool, &engine->allocator, threads, why);
     if (status == MF_OK)
         status = backend_cpu_new(&engine->backend, &engine->allocator, engine->pool,
-                                 engine->kernels, why);
+                                 engine->kernels, engine->exact, why);
     if (status == MF_OK)
         *out = engine;
     else

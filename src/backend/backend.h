@@ -16,14 +16,28 @@
 /* Tokens per page of a key/value cache. */
 enum { KV_PAGE_TOKENS = 64 };
 
-/* One sequence's cache in one layer.  Position p is in page n = pages[p / 64]:
- *     full attention     keys and values at n x page_floats: [kv_heads][64][head_width]
- *     latent attention   keys at n x page_floats: [64][latent | rope]; no values */
+/* How a cache holds its numbers: f32 in the reference, f16 in tuned arithmetic. */
+enum kv_format { KV_F32, KV_F16 };
+
+/* One sequence's cache in one layer.  Position p is in page n = pages[p / 64], at
+ * n x page_bytes:
+ *                        f32                              f16
+ *     full attention     keys [kv_heads][64][head_width]  [kv_heads][head_width][64]
+ *                        values [kv_heads][64][head_width]
+ *     latent attention   keys [64][latent | rope]; no values
+ * Keys by channel put the positions of a page side by side (kernels/attend.h). */
 struct kv_view {
-    float *keys, *values;  /* of the layer's pool */
-    const uint32_t *pages; /* block table of the sequence */
-    size_t page_floats;
+    uint8_t *keys, *values; /* of the layer's pool */
+    const uint32_t *pages;  /* block table of the sequence */
+    size_t page_bytes;
+    enum kv_format format;
 };
+
+/* The page of a view's keys (or values) that holds `position`. */
+static inline void *kv_page(const struct kv_view *kv, uint8_t *keys_or_values, size_t position)
+{
+    return keys_or_values + kv->pages[position / KV_PAGE_TOKENS] * kv->page_bytes;
+}
 
 /* One sequence's recurrent state in one layer: read from _in, written to _out,
  * which may be the same.  conv: [taps - 1][channels], oldest first.
@@ -94,7 +108,8 @@ struct backend_sizes {
     size_t matrix_cols; /* of the longest matrix row */
     size_t context;     /* positions */
     size_t experts;
-    size_t latent_head_floats; /* one head's matrices of latent attention, 0: none */
+    size_t heads, kv_heads, head_width; /* of full attention, 0: none */
+    size_t latent_head_floats;          /* one head's matrices of latent attention, 0: none */
     size_t latent_width;
 };
 
@@ -114,10 +129,13 @@ struct backend_functions {
 
 struct backend {
     const struct backend_functions *functions;
+    enum kv_format kv_format; /* in which it wants its caches */
 };
 
-/* The CPU with one set of kernels; pool and allocator are borrowed. */
+/* The CPU with one set of kernels; pool and allocator are borrowed.  `exact`: the plain f32
+ * arithmetic that defines the result; else the tuned one. */
 mf_status backend_cpu_new(struct backend **out, const mf_allocator *allocator,
-                          struct thread_pool *pool, const struct kernels *kernels, mf_error *why);
+                          struct thread_pool *pool, const struct kernels *kernels, bool exact,
+                          mf_error *why);
 
 #endif

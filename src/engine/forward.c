@@ -19,6 +19,9 @@ static struct backend_sizes sizes_of(const struct model_config *c, size_t row_ca
         .matrix_cols = cols,
         .context = context,
         .experts = c->experts,
+        .heads = latent ? 0 : c->heads,
+        .kv_heads = latent ? 0 : c->kv_heads,
+        .head_width = latent ? 0 : c->head_width,
         .latent_head_floats =
             latent ? (size_t)(c->nope_width + c->value_width) * c->latent_width : 0,
         .latent_width = c->latent_width,

@@ -22,7 +22,8 @@ mf_status probe_new(struct probe **out, const mf_allocator *allocator,
     if (!p) return fail_memory(why, sizeof *p);
     *p = (struct probe){ .allocator = allocator };
     arena_init(&p->arena, allocator);
-    mf_status status = sequence_pool_init(&p->pool, allocator, config, 1, sizes.context, why);
+    mf_status status = sequence_pool_init(&p->pool, allocator, config, sizes.context,
+                                          parts->backend->kv_format, why);
     if (status == MF_OK)
         status = sequence_init(&p->sequence, config, &p->pool, &p->arena, sizes.context, why);
     if (status == MF_OK) status = sequence_reserve(&p->sequence, sizes.context, why);

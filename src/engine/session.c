@@ -9,8 +9,8 @@ mf_status session_init(struct session *session, const mf_allocator *allocator,
     const struct model_config *config = parts->config;
     *session = (struct session){ .chunk_rows = sizes.chunk_rows };
     arena_init(&session->arena, allocator);
-    mf_status status =
-        sequence_pool_init(&session->pool, allocator, config, 1, sizes.context_length, why);
+    mf_status status = sequence_pool_init(&session->pool, allocator, config, sizes.context_length,
+                                          parts->backend->kv_format, why);
     if (status == MF_OK)
         status = sequence_init(&session->sequence, config, &session->pool, &session->arena,
                                sizes.context_length, why);

@@ -11,6 +11,7 @@
 #define KERNELS_KERNELS_H
 
 #include "base/machine.h"
+#include "kernels/attend.h"
 #include "quant/format.h"
 
 /* out[j][i] = w_i · x_j: a few rows of a matrix with a few rows of activations.
@@ -60,6 +61,9 @@ struct kernels {
     /* x ← silu(x) */
     void (*silu)(float *x, size_t n);
     void (*delta_step)(const struct delta_step *step);
+
+    /* Tuned arithmetic only. */
+    const struct attend_kernels *attend;
 };
 
 /* Row `row` of `weight`: weight->cols floats. */

@@ -144,6 +144,25 @@ LANES_INLINE lanes lanes_max(lanes a, lanes b)
     return lanes_choose(a > b, a, b);
 }
 
+/* a·b + c, rounded once. */
+LANES_INLINE lanes lanes_fma(lanes a, lanes b, lanes c)
+{
+#if defined(__AVX512F__)
+    return (lanes)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FMA__)
+    __m256 x[2], y[2], z[2];
+    memcpy(x, &a, sizeof x);
+    memcpy(y, &b, sizeof y);
+    memcpy(z, &c, sizeof z);
+    for (int i = 0; i < 2; i++) z[i] = _mm256_fmadd_ps(x[i], y[i], z[i]);
+    memcpy(&c, z, sizeof c);
+    return c;
+#else
+    for (int i = 0; i < LANES; i++) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return c;
+#endif
+}
+
 /* e^x to about one unit in the last place: x = n·ln 2 + r, |r| ≤ ½ ln 2, and a
  * polynomial for e^r.  Below -87.3 the result is 0, above 88.7 it is infinite;
  * NaN stays NaN. */

@@ -6,6 +6,20 @@
 
 extern const struct kernels NAMED(kernels);
 
+static const struct attend_kernels attend = {
+#if defined(__AMX_BF16__)
+    .begin = NAMED(amx_attend_begin),
+    .tile = NAMED(amx_attend_tile),
+#else
+    .begin = NAMED(attend_begin),
+    .tile = NAMED(attend_tile),
+#endif
+    .end = NAMED(attend_end),
+    .stretch = NAMED(attend_stretch),
+    .join = NAMED(attend_join),
+    .store_f16 = NAMED(store_f16),
+};
+
 const struct kernels NAMED(kernels) = {
     .name = TEXT_OF(KERNEL_SET),
     .dequantise = { [FORMAT_AFFINE4] = NAMED(dequantise_affine4),
@@ -22,4 +36,5 @@ const struct kernels NAMED(kernels) = {
     .sigmoid_multiply = NAMED(sigmoid_multiply),
     .silu = NAMED(silu),
     .delta_step = NAMED(delta_step),
+    .attend = &attend,
 };

@@ -20,4 +20,15 @@ void NAMED(sigmoid_multiply)(float *out, const float *x, const float *gate, size
 void NAMED(silu)(float *x, size_t n);
 void NAMED(delta_step)(const struct delta_step *d);
 
+void NAMED(attend_begin)(const struct attend_block *b);
+void NAMED(attend_tile)(const struct attend_block *b, const struct attend_tile *tile);
+void NAMED(attend_end)(const struct attend_block *b);
+void NAMED(attend_stretch)(const struct attend_stretch *s);
+void NAMED(attend_join)(const struct attend_stretch *s, const struct attend_stretch *next);
+void NAMED(store_f16)(uint16_t *out, size_t stride, const float *x, size_t n);
+
+/* Of the set "amx" alone. */
+void NAMED(amx_attend_begin)(const struct attend_block *b);
+void NAMED(amx_attend_tile)(const struct attend_block *b, const struct attend_tile *tile);
+
 #endif

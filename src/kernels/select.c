@@ -3,6 +3,7 @@
 extern const struct kernels kernels_generic;
 extern const struct kernels kernels_avx2;
 extern const struct kernels kernels_avx512;
+extern const struct kernels kernels_amx;
 
 static bool runs_anywhere(const struct machine *machine)
 {
@@ -24,11 +25,22 @@ static bool runs_avx512(const struct machine *machine)
 }
 #endif
 
+#ifdef HAVE_KERNELS_AMX
+static bool runs_amx(const struct machine *machine)
+{
+    return machine->avx512_vnni && machine->avx512_vbmi && machine->avx512_bf16 &&
+           machine->amx_int8 && machine->amx_bf16;
+}
+#endif
+
 /* Best first. */
 static const struct {
     const struct kernels *kernels;
     bool (*runs_on)(const struct machine *machine);
 } sets[] = {
+#ifdef HAVE_KERNELS_AMX
+    { &kernels_amx, runs_amx },
+#endif
 #ifdef HAVE_KERNELS_AVX512
     { &kernels_avx512, runs_avx512 },
 #endif

@@ -7,6 +7,11 @@ uint32_t kv_pages_for(uint32_t positions)
     return positions / KV_PAGE_TOKENS + (positions % KV_PAGE_TOKENS != 0);
 }
 
+size_t kv_number_bytes(enum kv_format format)
+{
+    return format == KV_F16 ? sizeof(uint16_t) : sizeof(float);
+}
+
 static size_t stack_bytes(uint32_t page_count)
 {
     return max_size(page_count, 1) * sizeof(uint32_t);
@@ -15,13 +20,13 @@ static size_t stack_bytes(uint32_t page_count)
 mf_status kv_pool_init(struct kv_pool *pool, const mf_allocator *allocator,
                        const struct kv_pool *shape, mf_error *why)
 {
-    uint64_t floats, bytes, pages = (uint64_t)shape->layer_count * shape->parts;
+    uint64_t numbers, bytes, pages = (uint64_t)shape->layer_count * shape->parts;
     uint32_t page_count = shape->page_count;
     *pool = *shape;
     pool->allocator = allocator;
     if (!checked_multiply(&pages, pages, page_count) ||
-        !checked_multiply(&floats, pages, shape->page_floats) ||
-        !checked_multiply(&bytes, floats, sizeof(float)))
+        !checked_multiply(&numbers, pages, shape->page_numbers) ||
+        !checked_multiply(&bytes, numbers, kv_number_bytes(shape->format)))
         return fail(why, MF_ERR_MEMORY, "a cache of %u pages takes more than 2^64 bytes",
                     page_count);
     pool->memory_bytes = max_size(bytes, sizeof(float));
@@ -64,10 +69,12 @@ void kv_pool_give(struct kv_pool *pool, uint32_t page)
 
 struct kv_view kv_pool_view(const struct kv_pool *pool, uint32_t layer, const uint32_t *pages)
 {
-    size_t half = pool->page_count * pool->page_floats;
-    float *keys = pool->memory + pool->parts * layer * half;
+    size_t page_bytes = pool->page_numbers * kv_number_bytes(pool->format);
+    size_t half = pool->page_count * page_bytes;
+    uint8_t *keys = pool->memory + pool->parts * layer * half;
     return (struct kv_view){ .keys = keys,
                              .values = pool->parts > 1 ? keys + half : NULL,
                              .pages = pages,
-                             .page_floats = pool->page_floats };
+                             .page_bytes = page_bytes,
+                             .format = pool->format };
 }

@@ -12,9 +12,10 @@ struct kv_pool {
     const mf_allocator *allocator;
     uint32_t layer_count; /* full-attention layers */
     uint32_t page_count;
-    size_t page_floats; /* of keys in one layer, and of values where there are any */
-    uint32_t parts;     /* 2: keys and values; 1: keys only */
-    float *memory;      /* [layer_count][parts][page_count][page_floats] */
+    size_t page_numbers; /* of keys in one layer, and of values where there are any */
+    enum kv_format format;
+    uint32_t parts;  /* 2: keys and values; 1: keys only */
+    uint8_t *memory; /* [layer_count][parts][page_count][page_numbers] */
     size_t memory_bytes;
     uint32_t *free_pages; /* a stack */
     uint32_t free_count;
@@ -23,7 +24,10 @@ struct kv_pool {
 /* Pages a sequence of `positions` takes. */
 uint32_t kv_pages_for(uint32_t positions);
 
-/* `shape` gives layer_count, page_count, page_floats and parts; the rest is set here. */
+/* Bytes of one number. */
+size_t kv_number_bytes(enum kv_format format);
+
+/* `shape` gives layer_count, page_count, page_numbers, format and parts; the rest is set here. */
 mf_status kv_pool_init(struct kv_pool *pool, const mf_allocator *allocator,
                        const struct kv_pool *shape, mf_error *why);
 void kv_pool_free(struct kv_pool *pool); /* a zeroed pool is legal */

@@ -9,8 +9,8 @@ static uint32_t cached_layers(const struct model_config *config)
     return config->layer_count - config_count_mixers(config, MIXER_DELTA);
 }
 
-/* Floats that a position adds to one layer's cache of keys (and, in full attention, values). */
-static size_t position_floats(const struct model_config *c)
+/* Numbers that a position adds to one layer's cache of keys (and, in full attention, values). */
+static size_t position_numbers(const struct model_config *c)
 {
     if (c->family->mixer == MIXER_LATENT) return (size_t)c->latent_width + c->rope.rotary_width;
     return (size_t)c->kv_heads * c->head_width;
@@ -31,9 +31,10 @@ static size_t delta_floats(const struct model_config *c)
     return (size_t)c->delta_value_heads * c->delta_value_width * c->delta_key_width;
 }
 
-size_t sequence_bytes_per_token(const struct model_config *config)
+size_t sequence_bytes_per_token(const struct model_config *config, enum kv_format format)
 {
-    return sizeof(float) * cached_layers(config) * cache_parts(config) * position_floats(config);
+    return kv_number_bytes(format) * cached_layers(config) * cache_parts(config) *
+           position_numbers(config);
 }
 
 size_t sequence_fixed_bytes(const struct model_config *config)
@@ -43,12 +44,13 @@ size_t sequence_fixed_bytes(const struct model_config *config)
 }
 
 mf_status sequence_pool_init(struct kv_pool *pool, const mf_allocator *allocator,
-                             const struct model_config *config, uint32_t sequences,
-                             uint32_t capacity, mf_error *why)
+                             const struct model_config *config, uint32_t positions,
+                             enum kv_format format, mf_error *why)
 {
     struct kv_pool shape = { .layer_count = cached_layers(config),
-                             .page_count = sequences * kv_pages_for(capacity),
-                             .page_floats = KV_PAGE_TOKENS * position_floats(config),
+                             .page_count = kv_pages_for(positions),
+                             .page_numbers = KV_PAGE_TOKENS * position_numbers(config),
+                             .format = config->family->mixer == MIXER_LATENT ? KV_F32 : format,
                              .parts = cache_parts(config) };
     return kv_pool_init(pool, allocator, &shape, why);
 }

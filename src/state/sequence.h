@@ -34,10 +34,11 @@ mf_status sequence_init(struct sequence *sequence, const struct model_config *co
                         struct kv_pool *pool, struct arena *arena, uint32_t capacity,
                         mf_error *why);
 
-/* A pool for `sequences` x `capacity` positions of this model. */
+/* A pool for `positions` of this model: of all sequences that will share it, each counted in
+ * whole pages. */
 mf_status sequence_pool_init(struct kv_pool *pool, const mf_allocator *allocator,
-                             const struct model_config *config, uint32_t sequences,
-                             uint32_t capacity, mf_error *why);
+                             const struct model_config *config, uint32_t positions,
+                             enum kv_format format, mf_error *why);
 
 /* Makes room for `count` more tokens; MF_ERR_CONTEXT_FULL before anything is written. */
 mf_status sequence_reserve(struct sequence *sequence, uint32_t count, mf_error *why);
@@ -57,7 +58,7 @@ void sequence_clear(struct sequence *sequence);
 mf_status sequence_truncate(struct sequence *sequence, uint32_t position, mf_error *why);
 
 /* Bytes of the state of one sequence: of cache per token, and fixed. */
-size_t sequence_bytes_per_token(const struct model_config *config);
+size_t sequence_bytes_per_token(const struct model_config *config, enum kv_format format);
 size_t sequence_fixed_bytes(const struct model_config *config);
 
 #endif

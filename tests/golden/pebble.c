@@ -44,7 +44,7 @@ static int open_pebble(void **state)
          &why);
     golden = json_object_get(json_object_get(file, "models"), "mlx4");
     assert_non_null(golden);
-    mf_engine_options options = { .thread_count = 2, .backend = "cpu" };
+    mf_engine_options options = { .thread_count = 2, .backend = "reference" };
     must(mf_engine_open(&engine, &options, &why), &why);
     must(mf_model_open(&model, engine, source_path(path, "models/pebble"), NULL, &why), &why);
     return 0;

@@ -30,7 +30,7 @@ static void every_page_is_given_once(void **state)
     assert_int_equal(
         kv_pool_init(
             &pool, &heap.allocator,
-            &(struct kv_pool){ .layer_count = 2, .page_count = 5, .page_floats = 10, .parts = 2 },
+            &(struct kv_pool){ .layer_count = 2, .page_count = 5, .page_numbers = 10, .parts = 2 },
             &why),
         MF_OK);
     for (int i = 0; i < 5; i++) {
@@ -48,33 +48,42 @@ static void every_page_is_given_once(void **state)
 }
 
 /* Layers, keys and values, and pages: none overlaps another. */
-static void views_of_a_pool_lie_apart(void **state)
+static void check_views(enum kv_format format, size_t number_bytes)
 {
-    (void)state;
-    enum { LAYERS = 3, PAGES = 4, FLOATS = 7 };
+    enum { LAYERS = 3, PAGES = 4, NUMBERS = 7 };
     struct kv_pool pool;
     mf_error why;
-    assert_int_equal(kv_pool_init(&pool, &allocator_heap,
-                                  &(struct kv_pool){ .layer_count = LAYERS,
-                                                     .page_count = PAGES,
-                                                     .page_floats = FLOATS,
-                                                     .parts = 2 },
-                                  &why),
-                     MF_OK);
+    struct kv_pool shape = { .layer_count = LAYERS,
+                             .page_count = PAGES,
+                             .page_numbers = NUMBERS,
+                             .format = format,
+                             .parts = 2 };
+    assert_int_equal(kv_pool_init(&pool, &allocator_heap, &shape, &why), MF_OK);
+    assert_int_equal(pool.memory_bytes, 2 * LAYERS * PAGES * NUMBERS * number_bytes);
     for (int write = 1; write >= 0; write--) {
-        for (uint32_t i = 0; i < LAYERS * PAGES * FLOATS; i++) {
-            struct kv_view view = kv_pool_view(&pool, i / (PAGES * FLOATS), NULL);
-            assert_int_equal(view.page_floats, FLOATS);
-            float *key = view.keys + i % (PAGES * FLOATS);
-            float *value = view.values + i % (PAGES * FLOATS);
-            if (write) {
-                *key = (float)i;
-                *value = -(float)i - 1.0f;
+        for (uint32_t i = 0; i < LAYERS * PAGES * NUMBERS; i++) {
+            struct kv_view view = kv_pool_view(&pool, i / (PAGES * NUMBERS), NULL);
+            size_t offset = i % (PAGES * NUMBERS) * number_bytes;
+            assert_int_equal(view.page_bytes, NUMBERS * number_bytes);
+            assert_int_equal(view.format, format);
+            for (size_t b = 0; b < number_bytes; b++) {
+                if (write) {
+                    view.keys[offset + b] = (uint8_t)i;
+                    view.values[offset + b] = (uint8_t)(255 - i);
+                }
+                assert_int_equal(view.keys[offset + b], (uint8_t)i);
+                assert_int_equal(view.values[offset + b], (uint8_t)(255 - i));
             }
-            assert_true(*key == (float)i && *value == -(float)i - 1.0f);
         }
     }
     kv_pool_free(&pool);
+}
+
+static void views_of_a_pool_lie_apart(void **state)
+{
+    (void)state;
+    check_views(KV_F32, 4);
+    check_views(KV_F16, 2);
 }
 
 static void a_pool_beyond_memory_is_refused(void **state)
@@ -85,7 +94,7 @@ static void a_pool_beyond_memory_is_refused(void **state)
     assert_int_equal(kv_pool_init(&pool, &allocator_heap,
                                   &(struct kv_pool){ .layer_count = UINT32_MAX,
                                                      .page_count = UINT32_MAX,
-                                                     .page_floats = SIZE_MAX / 8,
+                                                     .page_numbers = SIZE_MAX / 8,
                                                      .parts = 2 },
                                   &why),
                      MF_ERR_MEMORY);
@@ -97,7 +106,7 @@ static void a_pool_beyond_memory_is_refused(void **state)
         assert_int_equal(
             kv_pool_init(&pool, &heap.allocator,
                          &(struct kv_pool){
-                             .layer_count = 1, .page_count = 1, .page_floats = 8, .parts = 2 },
+                             .layer_count = 1, .page_count = 1, .page_numbers = 8, .parts = 2 },
                          &why),
             MF_ERR_MEMORY);
         assert_true(failing_allocator_disarm(&heap));
@@ -114,7 +123,7 @@ static void a_pool_may_be_empty(void **state)
     mf_error why;
     uint32_t page;
     assert_int_equal(kv_pool_init(&pool, &allocator_heap,
-                                  &(struct kv_pool){ .page_floats = 8, .parts = 2 }, &why),
+                                  &(struct kv_pool){ .page_numbers = 8, .parts = 2 }, &why),
                      MF_OK);
     assert_false(kv_pool_take(&pool, &page));
     kv_pool_free(&pool);
@@ -219,8 +228,8 @@ static void bench_open(struct bench *b, uint32_t interval)
     tiny_model_init(&tiny, &shape);
     arena_init(&b->arena, &allocator_heap);
     assert_int_equal(config_parse(&b->config, tiny.config, &b->arena, "tiny", &why), MF_OK);
-    assert_int_equal(sequence_pool_init(&b->pool, &allocator_heap, &b->config, 1, CAPACITY, &why),
-                     MF_OK);
+    assert_int_equal(
+        sequence_pool_init(&b->pool, &allocator_heap, &b->config, CAPACITY, KV_F32, &why), MF_OK);
     assert_int_equal(sequence_init(&b->sequence, &b->config, &b->pool, &b->arena, CAPACITY, &why),
                      MF_OK);
     tiny_model_free(&tiny);
@@ -377,7 +386,10 @@ static void sizes_are_those_of_the_layers(void **state)
     bench_open(&b, 2);
     const struct tiny_shape *s = &tiny_standard;
     size_t channels = 2 * s->key_heads * s->key_width + s->value_heads * s->value_width;
-    assert_int_equal(sequence_bytes_per_token(&b.config), 2 * 2 * s->kv_heads * s->head_width * 4);
+    assert_int_equal(sequence_bytes_per_token(&b.config, KV_F32),
+                     2 * 2 * s->kv_heads * s->head_width * 4);
+    assert_int_equal(sequence_bytes_per_token(&b.config, KV_F16),
+                     2 * 2 * s->kv_heads * s->head_width * 2);
     assert_int_equal(sequence_fixed_bytes(&b.config),
                      2 * 4 * (3 * channels + s->value_heads * s->value_width * s->key_width));
     bench_close(&b);

@@ -36,8 +36,10 @@ static void run_graph(void *argument, struct worker worker)
     const struct run *run = argument;
     struct cpu_job job = { .frame = run->frame,
                            .kernels = run->cpu->kernels,
+                           .exact = run->cpu->exact,
                            .worker = worker,
                            .scratch = run->cpu->scratch + worker.index * run->cpu->scratch_floats,
+                           .shared = run->cpu->scratch + worker.count * run->cpu->scratch_floats,
                            .graph = run->graph };
     for (size_t i = 0; i < run->graph->op_count; i++) {
         job.op = &run->graph->ops[i];
@@ -55,18 +57,18 @@ static mf_status execute(struct backend *backend, const struct graph *graph,
     return MF_OK;
 }
 
-static size_t scratch_bytes(const struct cpu_backend *cpu, size_t floats)
+static size_t scratch_bytes(const struct cpu_backend *cpu, size_t floats, size_t shared)
 {
-    return thread_pool_size(cpu->pool) * floats * sizeof(float);
+    return (thread_pool_size(cpu->pool) * floats + shared) * sizeof(float);
 }
 
 static void release_scratch(struct cpu_backend *cpu)
 {
     if (cpu->scratch)
         cpu->allocator->release(cpu->allocator->user, cpu->scratch,
-                                scratch_bytes(cpu, cpu->scratch_floats));
+                                scratch_bytes(cpu, cpu->scratch_floats, cpu->shared_floats));
     cpu->scratch = NULL;
-    cpu->scratch_floats = 0;
+    cpu->scratch_floats = cpu->shared_floats = 0;
 }
 
 /* Grows only, and never during a step. */
@@ -78,14 +80,21 @@ static mf_status reserve(struct backend *backend, const struct backend_sizes *si
     size_t floats = max_size(2 * MATRIX_ROWS * sizes->matrix_cols, sizes->context);
     floats = max_size(floats, sizes->experts);
     floats = max_size(floats, cpu_latent_scratch(sizes));
-    floats = align_up(floats, CACHE_LINE / sizeof(float));
-    if (floats <= cpu->scratch_floats) return MF_OK;
-    float *scratch =
-        cpu->allocator->allocate(cpu->allocator->user, scratch_bytes(cpu, floats), CACHE_LINE);
-    if (!scratch) return fail_memory(why, scratch_bytes(cpu, floats));
+    size_t shared = 0;
+    if (!cpu->exact) {
+        floats = max_size(floats, cpu_attend_scratch(sizes));
+        shared = cpu_attend_shared(sizes);
+    }
+    floats = max_size(align_up(floats, CACHE_LINE / sizeof(float)), cpu->scratch_floats);
+    shared = max_size(shared, cpu->shared_floats);
+    if (floats == cpu->scratch_floats && shared == cpu->shared_floats) return MF_OK;
+    size_t bytes = scratch_bytes(cpu, floats, shared);
+    float *scratch = cpu->allocator->allocate(cpu->allocator->user, bytes, CACHE_LINE);
+    if (!scratch) return fail_memory(why, bytes);
     release_scratch(cpu);
     cpu->scratch = scratch;
     cpu->scratch_floats = floats;
+    cpu->shared_floats = shared;
     return MF_OK;
 }
 
@@ -105,14 +114,17 @@ static const struct backend_functions cpu_functions = {
 };
 
 mf_status backend_cpu_new(struct backend **out, const mf_allocator *allocator,
-                          struct thread_pool *pool, const struct kernels *kernels, mf_error *why)
+                          struct thread_pool *pool, const struct kernels *kernels, bool exact,
+                          mf_error *why)
 {
     *out = NULL;
     struct cpu_backend *cpu = allocator->allocate(allocator->user, sizeof *cpu, CACHE_LINE);
     if (!cpu) return fail_memory(why, sizeof *cpu);
-    *cpu = (struct cpu_backend){
-        .base = { &cpu_functions }, .allocator = allocator, .pool = pool, .kernels = kernels
-    };
+    *cpu = (struct cpu_backend){ .base = { &cpu_functions, exact ? KV_F32 : KV_F16 },
+                                 .allocator = allocator,
+                                 .pool = pool,
+                                 .kernels = kernels,
+                                 .exact = exact };
     *out = &cpu->base;
     return MF_OK;
 }

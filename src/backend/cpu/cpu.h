@@ -16,8 +16,9 @@ struct cpu_backend {
     const mf_allocator *allocator;
     struct thread_pool *pool;
     const struct kernels *kernels;
-    float *scratch; /* [workers][scratch_floats] */
-    size_t scratch_floats;
+    bool exact;     /* the reference's arithmetic */
+    float *scratch; /* [workers][scratch_floats], then [shared_floats] */
+    size_t scratch_floats, shared_floats;
 };
 
 /* One operation on one worker. */
@@ -25,8 +26,10 @@ struct cpu_job {
     const struct op *op;
     const struct frame *frame;
     const struct kernels *kernels;
+    bool exact; /* the reference's arithmetic */
     struct worker worker;
     float *scratch; /* this worker's */
+    float *shared;  /* of all */
     const struct graph *graph;
 };
 
@@ -79,6 +82,11 @@ void cpu_rope(const struct cpu_job *job);
 void cpu_rotate(float *channels, const float *angles, const struct rope_shape *shape);
 void cpu_kv_append(const struct cpu_job *job);
 void cpu_attend(const struct cpu_job *job);
+
+/* ops_attend.c; the sizes in floats, per worker and for all together */
+void cpu_attend_tuned(const struct cpu_job *job);
+size_t cpu_attend_scratch(const struct backend_sizes *sizes);
+size_t cpu_attend_shared(const struct backend_sizes *sizes);
 
 /* ops_latent.c */
 void cpu_latent_append(const struct cpu_job *job);

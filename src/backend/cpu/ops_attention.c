@@ -55,30 +55,45 @@ void cpu_rope(const struct cpu_job *job)
     }
 }
 
-/* Where head `head` of position `position` lies in a layer's pool of keys or values. */
-static size_t kv_offset(const struct kv_view *kv, const struct attention_shape *shape,
-                        uint32_t position, uint32_t head)
+/* ------------------------------------------------------------------ the cache */
+
+/* Row r's key or value of one head, to where the view has it. */
+static void append(const struct cpu_job *job, size_t r, uint32_t head, bool key)
 {
-    size_t in_page = (size_t)head * KV_PAGE_TOKENS + position % KV_PAGE_TOKENS;
-    return kv->pages[position / KV_PAGE_TOKENS] * kv->page_floats + in_page * shape->head_width;
+    const struct attention_shape *shape = &job->op->attention;
+    const struct row *row = &job->frame->rows[r];
+    const struct kv_view *kv = &job->frame->spans[row->span].kv;
+    size_t width = shape->head_width, slot = row->position % KV_PAGE_TOKENS;
+    const float *from = job_row(job, key ? job->op->a : job->op->b, r) + head * width;
+    void *page = kv_page(kv, key ? kv->keys : kv->values, row->position);
+    size_t first = head * width * KV_PAGE_TOKENS;
+    if (kv->format == KV_F32)
+        memcpy((float *)page + first + slot * width, from, width * sizeof(float));
+    else if (key)
+        job->kernels->attend->store_f16((uint16_t *)page + first + slot, KV_PAGE_TOKENS, from,
+                                        width);
+    else
+        job->kernels->attend->store_f16((uint16_t *)page + first + slot * width, 1, from, width);
 }
 
+/* A worker has whole heads, so that no two write to one cache line. */
 void cpu_kv_append(const struct cpu_job *job)
 {
-    const struct op *op = job->op;
-    const struct attention_shape *shape = &op->attention;
-    size_t bytes = shape->head_width * sizeof(float);
-    struct share rows = worker_share(job->worker, job->frame->row_count, 1);
-    for (size_t r = rows.begin; r < rows.end; r++) {
-        const struct row *row = &job->frame->rows[r];
-        const struct kv_view *kv = &job->frame->spans[row->span].kv;
-        for (uint32_t h = 0; h < shape->kv_heads; h++) {
-            size_t offset = kv_offset(kv, shape, row->position, h);
-            size_t channel = (size_t)h * shape->head_width;
-            memcpy(kv->keys + offset, job_row(job, op->a, r) + channel, bytes);
-            memcpy(kv->values + offset, job_row(job, op->b, r) + channel, bytes);
-        }
-    }
+    uint32_t heads = job->op->attention.kv_heads;
+    struct share share = worker_share(job->worker, 2 * (size_t)heads, 1);
+    for (size_t i = share.begin; i < share.end; i++)
+        for (size_t r = 0; r < job->frame->row_count; r++)
+            append(job, r, (uint32_t)(i % heads), i < heads);
+}
+
+/* ------------------------------------------------------- attention, as defined */
+
+/* Head `head` of position `position` in an f32 cache of keys or values. */
+static const float *cached(const struct kv_view *kv, uint8_t *keys_or_values, uint32_t position,
+                           size_t head, size_t width)
+{
+    const float *page = kv_page(kv, keys_or_values, position);
+    return page + (head * KV_PAGE_TOKENS + position % KV_PAGE_TOKENS) * width;
 }
 
 /* One head of one row over all positions up to its own. */
@@ -96,19 +111,26 @@ static void attend_head(const struct cpu_job *job, size_t r, uint32_t head)
 
     for (uint32_t p = 0; p < count; p++)
         scores[p] =
-            job->kernels->dot(q, kv->keys + kv_offset(kv, shape, p, kv_head), width) * shape->scale;
+            job->kernels->dot(q, cached(kv, kv->keys, p, kv_head, width), width) * shape->scale;
     job->kernels->softmax(scores, count);
     memset(out, 0, width * sizeof(float));
     for (uint32_t p = 0; p < count; p++)
-        job->kernels->add_scaled(out, kv->values + kv_offset(kv, shape, p, kv_head), scores[p],
-                                 width);
+        job->kernels->add_scaled(out, cached(kv, kv->values, p, kv_head, width), scores[p], width);
 }
 
 /* Later rows see more positions: heads are dealt out in turn, so that workers finish together. */
-void cpu_attend(const struct cpu_job *job)
+static void attend_plainly(const struct cpu_job *job)
 {
     uint32_t heads = job->op->attention.heads;
     size_t count = job->frame->row_count * heads;
     for (size_t i = job->worker.index; i < count; i += job->worker.count)
         attend_head(job, i / heads, (uint32_t)(i % heads));
+}
+
+void cpu_attend(const struct cpu_job *job)
+{
+    if (job->exact)
+        attend_plainly(job);
+    else
+        cpu_attend_tuned(job);
 }

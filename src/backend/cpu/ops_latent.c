@@ -26,8 +26,8 @@ void cpu_latent_append(const struct cpu_job *job)
     for (size_t r = rows.begin; r < rows.end; r++) {
         const struct row *row = &job->frame->rows[r];
         const struct kv_view *kv = &job->frame->spans[row->span].kv;
-        float *to = kv->keys + kv->pages[row->position / KV_PAGE_TOKENS] * kv->page_floats +
-                    row->position % KV_PAGE_TOKENS * stored;
+        float *page = kv_page(kv, kv->keys, row->position);
+        float *to = page + row->position % KV_PAGE_TOKENS * stored;
         const float *from = job_row(job, op->a, r);
         job->kernels->rms_norm(to, from, weight_vector(job_weight(job, op->weight)), op->epsilon,
                                latent);
@@ -98,8 +98,8 @@ static const float *cached(const struct latent_head *head, const struct kv_view 
                            size_t position)
 {
     size_t stored = head->shape->latent_width + head->shape->rope_width;
-    return kv->keys + kv->pages[position / KV_PAGE_TOKENS] * kv->page_floats +
-           position % KV_PAGE_TOKENS * stored;
+    const float *page = kv_page(kv, kv->keys, position);
+    return page + position % KV_PAGE_TOKENS * stored;
 }
 
 static const float *query(const struct latent_head *head, size_t row)

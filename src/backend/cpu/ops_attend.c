@@ -1,0 +1,295 @@
+/* ops_attend.c: full attention, tuned: tiles of 64 positions for prompts, stretches of 256
+ * for generated rows (kernels/attend.h).
+ *
+ * All heads that share keys and values go together: a prompt's block is some positions of
+ * all heads of a group, a decode row's stretch reads a page once for the whole group.
+ * Who computes what depends on the number of workers, how it is computed does not. */
+#include "backend/cpu/cpu.h"
+
+/* Query rows of a block: what they need stays in the second-level cache. */
+enum { BLOCK_ROWS = 1024, BLOCK_NUMBERS = BLOCK_ROWS * 128 };
+
+/* Positions of a decode row that are summed on their own, then joined in order. */
+enum { STRETCH = 256, STRETCH_PAGES = STRETCH / KV_PAGE_TOKENS };
+
+/* ------------------------------------------------------------- pages of a cache */
+
+/* Keys and values of one head in one page, as tiles. */
+struct page {
+    const uint16_t *keys, *values;
+};
+
+/* An f32 cache (a comparison with the reference) is rounded on the way, into `memory`. */
+static struct page load_page(const struct cpu_job *job, const struct kv_view *kv, uint32_t head,
+                             size_t position, void *memory)
+{
+    size_t width = job->op->attention.head_width, first = head * width * KV_PAGE_TOKENS;
+    const void *keys = kv_page(kv, kv->keys, position), *values = kv_page(kv, kv->values, position);
+    if (kv->format == KV_F16)
+        return (struct page){ (const uint16_t *)keys + first, (const uint16_t *)values + first };
+    uint16_t *k = memory, *v = k + width * KV_PAGE_TOKENS;
+    for (size_t p = 0; p < KV_PAGE_TOKENS; p++) {
+        const float *from = (const float *)keys + first + p * width;
+        job->kernels->attend->store_f16(k + p, KV_PAGE_TOKENS, from, width);
+        from = (const float *)values + first + p * width;
+        job->kernels->attend->store_f16(v + p * width, 1, from, width);
+    }
+    return (struct page){ k, v };
+}
+
+/* Floats of memory for load_page. */
+static size_t page_floats(size_t width)
+{
+    return KV_PAGE_TOKENS * align_up(width, 16);
+}
+
+/* -------------------------------------------------------------------- prompts */
+
+/* Positions in a block, a multiple of 16: fewer where workers would have nothing to do. */
+static size_t block_positions(const struct attention_shape *shape, size_t rows, unsigned workers)
+{
+    size_t group = shape->heads / shape->kv_heads;
+    size_t lanes = min_size(BLOCK_ROWS, BLOCK_NUMBERS / shape->head_width);
+    size_t positions = max_size(lanes / group / 16 * 16, 16);
+    while (positions > 16 && rows * shape->kv_heads < 2 * workers * positions)
+        positions = max_size(positions / 2 / 16 * 16, 16);
+    return positions;
+}
+
+/* Rows [first, first + count) of a span, for one head of keys and values. */
+struct prompt_block {
+    const struct span *span;
+    size_t first, count;
+    uint32_t kv_head;
+};
+
+static void attend_block(const struct cpu_job *job, const struct prompt_block *p)
+{
+    const struct attention_shape *shape = &job->op->attention;
+    const struct attend_kernels *attend = job->kernels->attend;
+    size_t group = shape->heads / shape->kv_heads, width = shape->head_width;
+    size_t rows = p->count * group;
+    const float **queries = (const float **)(void *)job->scratch;
+    float **out = (float **)(void *)(queries + rows);
+    uint32_t *positions = (uint32_t *)(void *)(out + rows);
+    float *page_memory = (float *)align_up((uintptr_t)(positions + rows), CACHE_LINE);
+    for (size_t i = 0; i < rows; i++) {
+        size_t row = p->span->first_row + p->first + i / group;
+        size_t channel = (p->kv_head * group + i % group) * width;
+        queries[i] = job_row(job, job->op->a, row) + channel;
+        out[i] = job_row(job, job->op->out, row) + channel;
+        positions[i] = p->span->position + (uint32_t)(p->first + i / group);
+    }
+    struct attend_block block = { .key_width = width,
+                                  .value_width = width,
+                                  .row_count = rows,
+                                  .queries = queries,
+                                  .positions = positions,
+                                  .out = out,
+                                  .scale = shape->scale,
+                                  .memory = page_memory + page_floats(width) };
+    uint32_t end = positions[rows - 1] + 1;
+    attend->begin(&block);
+    for (uint32_t at = 0; at < end; at += ATTEND_TILE) {
+        struct page page = load_page(job, &p->span->kv, p->kv_head, at, page_memory);
+        struct attend_tile tile = { page.keys, page.values, at,
+                                    (uint32_t)min_size(ATTEND_TILE, end - at) };
+        attend->tile(&block, &tile);
+    }
+    attend->end(&block);
+}
+
+/* Later blocks see more: they are dealt out in turn, the dearest first. */
+static void attend_prompt(const struct cpu_job *job, const struct span *span)
+{
+    const struct attention_shape *shape = &job->op->attention;
+    size_t positions = block_positions(shape, span->row_count, job->worker.count);
+    size_t blocks = (span->row_count + positions - 1) / positions;
+    size_t items = blocks * shape->kv_heads;
+    for (size_t i = job->worker.index; i < items; i += job->worker.count) {
+        size_t block = blocks - 1 - i / shape->kv_heads;
+        struct prompt_block p = { .span = span,
+                                  .first = block * positions,
+                                  .kv_head = (uint32_t)(i % shape->kv_heads) };
+        p.count = min_size(positions, span->row_count - p.first);
+        attend_block(job, &p);
+    }
+}
+
+/* --------------------------------------------------------------------- decode */
+
+/* Memory of one stretch's results: greatest scores, sums of weights, sums of values. */
+static size_t result_floats(size_t heads, size_t width)
+{
+    return heads * (2 + width);
+}
+
+static void place_results(struct attend_stretch *s, float *memory)
+{
+    s->greatest = memory;
+    s->weight_sums = memory + s->heads;
+    s->sums = s->weight_sums + s->heads;
+}
+
+/* One row and one head of keys and values. */
+struct decode_item {
+    const struct kv_view *kv;
+    size_t row;
+    uint32_t kv_head;
+    size_t positions; /* that it sees */
+};
+
+/* What all its stretches share. */
+static struct attend_stretch stretch_of(const struct cpu_job *job, const struct decode_item *item)
+{
+    const struct attention_shape *shape = &job->op->attention;
+    size_t group = shape->heads / shape->kv_heads;
+    return (struct attend_stretch){ .queries = job_row(job, job->op->a, item->row) +
+                                               item->kv_head * group * shape->head_width,
+                                    .heads = group,
+                                    .key_width = shape->head_width,
+                                    .value_width = shape->head_width,
+                                    .scale = shape->scale };
+}
+
+/* Stretch `index` of an item, its results in `memory`. */
+static struct attend_stretch attend_stretch(const struct cpu_job *job,
+                                            const struct decode_item *item, size_t index,
+                                            float *memory)
+{
+    struct attend_stretch s = stretch_of(job, item);
+    const uint16_t *keys[STRETCH_PAGES], *values[STRETCH_PAGES];
+    float *pages = job->scratch + s.heads * STRETCH;
+    s.count = min_size(STRETCH, item->positions - index * STRETCH);
+    s.scores = job->scratch;
+    s.keys = keys;
+    s.values = values;
+    place_results(&s, memory);
+    for (size_t p = 0; p * KV_PAGE_TOKENS < s.count; p++) {
+        struct page page =
+            load_page(job, item->kv, item->kv_head, index * STRETCH + p * KV_PAGE_TOKENS,
+                      pages + p * page_floats(s.key_width));
+        keys[p] = page.keys;
+        values[p] = page.values;
+    }
+    job->kernels->attend->stretch(&s);
+    s.keys = s.values = NULL; /* of this function */
+    return s;
+}
+
+static void write_row(const struct cpu_job *job, const struct decode_item *item,
+                      const struct attend_stretch *s)
+{
+    float *out = job_row(job, job->op->out, item->row) + item->kv_head * s->heads * s->value_width;
+    for (size_t h = 0; h < s->heads; h++) {
+        float scale = 1.0f / s->weight_sums[h];
+        for (size_t c = h * s->value_width; c < (h + 1) * s->value_width; c++)
+            out[c] = s->sums[c] * scale;
+    }
+}
+
+static size_t stretches(size_t positions)
+{
+    return (positions + STRETCH - 1) / STRETCH;
+}
+
+/* All stretches of an item, one after the other. */
+static void attend_item(const struct cpu_job *job, const struct decode_item *item)
+{
+    const struct attention_shape *shape = &job->op->attention;
+    size_t group = shape->heads / shape->kv_heads, width = shape->head_width;
+    float *first = job->scratch + group * STRETCH + STRETCH_PAGES * page_floats(width);
+    float *next = first + result_floats(group, width);
+    struct attend_stretch all = attend_stretch(job, item, 0, first);
+    for (size_t i = 1; i < stretches(item->positions); i++) {
+        struct attend_stretch more = attend_stretch(job, item, i, next);
+        job->kernels->attend->join(&all, &more);
+    }
+    write_row(job, item, &all);
+}
+
+/* The stretches of all heads of one row shared out, then joined: for long contexts with fewer
+ * heads than workers.  The same sums in the same order as attend_item. */
+static void attend_split(const struct cpu_job *job, struct decode_item item)
+{
+    const struct attention_shape *shape = &job->op->attention;
+    size_t group = shape->heads / shape->kv_heads, count = stretches(item.positions);
+    size_t floats = result_floats(group, shape->head_width);
+    struct share share = worker_share(job->worker, count * shape->kv_heads, 1);
+    for (size_t i = share.begin; i < share.end; i++) {
+        item.kv_head = (uint32_t)(i / count);
+        attend_stretch(job, &item, i % count, job->shared + i * floats);
+    }
+    worker_barrier(job->worker);
+    share = worker_share(job->worker, shape->kv_heads, 1);
+    for (size_t h = share.begin; h < share.end; h++) {
+        item.kv_head = (uint32_t)h;
+        struct attend_stretch all = stretch_of(job, &item), more = all;
+        place_results(&all, job->shared + h * count * floats);
+        for (size_t i = 1; i < count; i++) {
+            place_results(&more, job->shared + (h * count + i) * floats);
+            job->kernels->attend->join(&all, &more);
+        }
+        write_row(job, &item, &all);
+    }
+    worker_barrier(job->worker);
+}
+
+/* Whole heads leave workers idle when they do not come out even. */
+static bool worth_splitting(const struct cpu_job *job, size_t items, size_t positions)
+{
+    return items < 4 * job->worker.count && items % job->worker.count != 0 &&
+           positions > 4 * STRETCH;
+}
+
+static void attend_decode(const struct cpu_job *job, const struct span *span)
+{
+    uint32_t kv_heads = job->op->attention.kv_heads;
+    size_t items = (size_t)span->row_count * kv_heads;
+    for (size_t t = 0; t < span->row_count; t++) {
+        struct decode_item item = { .kv = &span->kv,
+                                    .row = span->first_row + t,
+                                    .positions = span->position + t + 1 };
+        if (worth_splitting(job, items, item.positions)) {
+            attend_split(job, item);
+            continue;
+        }
+        for (uint32_t h = 0; h < kv_heads; h++) {
+            item.kv_head = h;
+            if ((item.row * kv_heads + h) % job->worker.count == job->worker.index)
+                attend_item(job, &item);
+        }
+    }
+}
+
+void cpu_attend_tuned(const struct cpu_job *job)
+{
+    for (size_t s = 0; s < job->frame->span_count; s++) {
+        const struct span *span = &job->frame->spans[s];
+        if (span->decode)
+            attend_decode(job, span);
+        else
+            attend_prompt(job, span);
+    }
+}
+
+/* -------------------------------------------------------------------- memory */
+
+size_t cpu_attend_scratch(const struct backend_sizes *sizes)
+{
+    size_t width = sizes->head_width, group = sizes->heads / max_size(sizes->kv_heads, 1);
+    if (!width || !group) return 0;
+    size_t rows =
+        min_size(max_size(BLOCK_ROWS, 16 * group), align_up(sizes->row_count * group, 16));
+    struct attend_block block = { .key_width = width, .value_width = width, .row_count = rows };
+    size_t pointers = rows * (2 * sizeof(void *) + sizeof(uint32_t)) / sizeof(float) + CACHE_LINE;
+    size_t prompt = pointers + page_floats(width) + attend_layout(&block).floats;
+    size_t decode =
+        group * STRETCH + STRETCH_PAGES * page_floats(width) + 2 * result_floats(group, width);
+    return max_size(prompt, decode);
+}
+
+size_t cpu_attend_shared(const struct backend_sizes *sizes)
+{
+    return stretches(sizes->context) * result_floats(sizes->heads, sizes->head_width);
+}
