@@ -1,5 +1,7 @@
 #include "experts/layout.h"
 
+#include "base/checksum.h"
+
 /* A gap between two arrays is read rather than skipped when that costs less time than
  * another operation, and takes no more than a 32nd of the slot. */
 enum { GAP_MAX = 16384, GAP_SHARE = 32 };
@@ -72,6 +74,7 @@ void expert_layout_make(struct expert_layout *out, const struct layer_weights *l
     out->bytes = 0;
     out->array_bytes = bytes_of_spans(spans, count);
     uint64_t gap = min_size(GAP_MAX, out->array_bytes / GAP_SHARE / EXPERT_ARRAYS);
+    gap = max_size(gap, CACHE_LINE); /* arrays that were aligned: one read always */
     for (size_t i = 0; i < count; i++) {
         const struct span_of_file *span = &spans[i];
         struct expert_piece *piece = out->piece_count ? &out->pieces[out->piece_count - 1] : NULL;
@@ -100,6 +103,21 @@ static struct expert_view view_of(const struct layer_weights *layer, const uint8
         parts[part].biases = arrays[3 * part + 2];
     }
     return (struct expert_view){ parts[EXPERT_GATE], parts[EXPERT_UP], parts[EXPERT_DOWN] };
+}
+
+uint64_t expert_layout_checksum(const struct layer_weights *layer, const struct expert_view *view)
+{
+    const struct weight *parts[EXPERT_PARTS] = { &view->gate, &view->up, &view->down };
+    struct checksum checksum;
+    checksum_begin(&checksum);
+    for (size_t part = 0; part < EXPERT_PARTS; part++) {
+        const struct expert_matrix *m = &layer->experts[part];
+        const struct weight *w = parts[part];
+        checksum_add(&checksum, w->values, m->value_bytes);
+        if (w->scales) checksum_add(&checksum, w->scales, m->scale_bytes);
+        if (w->biases) checksum_add(&checksum, w->biases, m->bias_bytes);
+    }
+    return checksum_end(&checksum);
 }
 
 struct expert_view expert_layout_view(const struct expert_layout *layout,

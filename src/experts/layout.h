@@ -46,6 +46,9 @@ void expert_layout_make(struct expert_layout *out, const struct layer_weights *l
 struct expert_view expert_layout_view(const struct expert_layout *layout,
                                       const struct layer_weights *layer, const uint8_t *slot);
 
+/* What the packed layout keeps for each expert: over its arrays, one after the other. */
+uint64_t expert_layout_checksum(const struct layer_weights *layer, const struct expert_view *view);
+
 /* The expert in its mapped files. */
 struct expert_view expert_layout_view_mapped(const struct layer_weights *layer, uint32_t expert,
                                              const struct file_map *maps);

@@ -96,6 +96,7 @@ struct expert_store_options {
     const struct model_config *config;
     uint64_t budget_bytes; /* for slots */
     bool promise;          /* the page cache that reading fills counts too */
+    bool unchecked;        /* what the packed layout's checksums say does not matter */
     enum read_engine engine;
     enum expert_ahead { AHEAD_MEASURED, AHEAD_NEVER, AHEAD_ALWAYS } ahead;
     enum expert_place { PLACE_BY_SIZE, PLACE_RESIDENT, PLACE_MAPPED } place; /* or refused */

@@ -140,6 +140,9 @@ void slots_reset(struct expert_store *store);
 /* Where an expert lies in a slot; a mapped store has none. */
 uint8_t *slots_memory(const struct expert_store *store, uint32_t slot, uint32_t place);
 
+/* Its matrices, wherever they are. */
+struct expert_view slots_view(const struct expert_store *store, uint32_t slot);
+
 /* READY or FAILED → EMPTY */
 void slots_empty(struct expert_store *store, uint32_t slot);
 

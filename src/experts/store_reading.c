@@ -10,6 +10,23 @@ void reading_layout(struct expert_layout *out, const struct expert_store *store,
                        store->reader);
 }
 
+/* By the reader's threads: while a slot is READING nobody changes whose it is. */
+static int check_expert(const struct async_read *read)
+{
+    const struct expert_store *store = read->check_user;
+    uint32_t place = store->slots[read->tag].place;
+    const struct layer_weights *layer = &store->options.layers[layer_of(store, place)];
+    struct expert_view view = slots_view(store, read->tag);
+    uint64_t expected = layer->expert_checksums[place % store->experts];
+    return expert_layout_checksum(layer, &view) == expected ? 0 : EBADMSG;
+}
+
+static bool is_checked(const struct expert_store *store, uint32_t place)
+{
+    return !store->options.unchecked &&
+           store->options.layers[layer_of(store, place)].expert_checksums;
+}
+
 static struct async_read *take_request(struct expert_store *store)
 {
     struct async_read *read = store->free_requests;
@@ -26,6 +43,7 @@ bool reading_begin(struct expert_store *store, struct async_read **list, uint32_
     if (store->free_count < layout.piece_count) return false;
     uint32_t index = slots_take(store, place, distance);
     if (index == NO_SLOT) return false;
+    bool checked = is_checked(store, place) && layout.piece_count == 1; /* packed: always one */
     uint8_t *memory = store->maps ? NULL : slots_memory(store, index, place);
     store->slots[index] = (struct expert_slot){ .place = place,
                                                 .wanted = ahead ? 0 : store->visit,
@@ -47,6 +65,8 @@ bool reading_begin(struct expert_store *store, struct async_read **list, uint32_
                                      .needed = piece->needed,
                                      .ahead = ahead,
                                      .populate = store->maps != NULL,
+                                     .check = checked ? check_expert : NULL,
+                                     .check_user = store,
                                      .next = *list };
         *list = read;
     }
@@ -148,6 +168,10 @@ mf_status reading_report(struct expert_store *store, uint32_t index, mf_error *w
     if (!file->handle)
         return fail(why, MF_ERR_IO, "layer %u, expert %u: %s is not there", layer, expert,
                     file->path);
+    if (read->error == EBADMSG)
+        return fail(why, MF_ERR_IO,
+                    "layer %u, expert %u: %s has other bytes at %llu than were written there",
+                    layer, expert, file->path, offset);
     if (read->error == ENODATA)
         return fail(why, MF_ERR_IO,
                     "layer %u, expert %u: %s ends at byte %llu, %zu more were expected", layer,

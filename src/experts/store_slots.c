@@ -22,6 +22,16 @@ uint8_t *slots_memory(const struct expert_store *store, uint32_t slot, uint32_t 
     return store->memory + class->memory_at + (slot - class->first_slot) * class->bytes;
 }
 
+struct expert_view slots_view(const struct expert_store *store, uint32_t index)
+{
+    uint32_t place = store->slots[index].place;
+    const struct layer_weights *layer = &store->options.layers[layer_of(store, place)];
+    if (store->maps) return expert_layout_view_mapped(layer, place % store->experts, store->maps);
+    struct expert_layout layout;
+    reading_layout(&layout, store, place);
+    return expert_layout_view(&layout, layer, slots_memory(store, index, place));
+}
+
 void slots_empty(struct expert_store *store, uint32_t index)
 {
     struct expert_slot *slot = &store->slots[index];

@@ -91,18 +91,12 @@ static size_t lease_limit(const struct expert_store *store, uint32_t layer, size
 static void lease_slot(struct expert_lease *out, struct expert_store *store, uint32_t index)
 {
     struct expert_slot *slot = &store->slots[index];
-    const struct layer_weights *layer = &store->options.layers[layer_of(store, slot->place)];
-    struct expert_layout layout;
-    uint32_t expert = slot->place % store->experts;
     slot->leases++;
     slot->wanted = 0;
-    *out = (struct expert_lease){ .expert = expert, .store = store, .slot = index };
-    if (store->maps) {
-        out->view = expert_layout_view_mapped(layer, expert, store->maps);
-        return;
-    }
-    reading_layout(&layout, store, slot->place);
-    out->view = expert_layout_view(&layout, layer, slots_memory(store, index, slot->place));
+    *out = (struct expert_lease){ .view = slots_view(store, index),
+                                  .expert = slot->place % store->experts,
+                                  .store = store,
+                                  .slot = index };
 }
 
 /* Leases those that are ready; a failure is reported once and ends the visit. */

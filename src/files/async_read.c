@@ -134,6 +134,8 @@ bool read_advance(struct async_read *read, const struct read_source *source, int
     if (result == 0) return !try_again(read, ENODATA);
     size_t done = read->done + (size_t)result;
     if (done >= read->needed) {
+        int problem = read->check ? read->check(read) : 0;
+        if (problem) return !try_again(read, problem);
         read->done = done;
         return true;
     }

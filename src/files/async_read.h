@@ -36,6 +36,11 @@ struct async_read {
     bool populate; /* `out` is the file's mapping: its pages are brought in, nothing is copied;
                       only by threads */
 
+    /* Are the bytes right?  0, or an errno value, which counts as an error of the read.
+     * Called by the crew's threads; NULL: whatever comes is right. */
+    int (*check)(const struct async_read *read);
+    const void *check_user;
+
     int error; /* when it is back: 0, or an errno value; ENODATA: the file ends too early */
 
     /* the crew's */
