@@ -103,10 +103,18 @@ struct jinja_value jinja_get_item(struct jinja_run *run, struct jinja_value obje
     return jinja_undefined_name(object.kind, key.string);
 }
 
-struct jinja_value jinja_get_path(struct jinja_run *run, struct jinja_value object,
-                                  struct jinja_value path)
+/* value[key], or what is given for a value that has none. */
+static struct jinja_value get_or(struct jinja_run *run, struct jinja_value object,
+                                 struct jinja_value key, struct jinja_value otherwise)
 {
-    if (path.kind != JINJA_STRING) return jinja_get_item(run, object, path);
+    struct jinja_value value = jinja_get_item(run, object, key);
+    return value.kind == JINJA_UNDEFINED && jinja_given(otherwise) ? otherwise : value;
+}
+
+struct jinja_value jinja_get_path(struct jinja_run *run, struct jinja_value object,
+                                  struct jinja_value path, struct jinja_value otherwise)
+{
+    if (path.kind != JINJA_STRING) return get_or(run, object, path, otherwise);
     const char *rest = path.string->data;
     size_t left = path.string->length;
     for (;;) {
@@ -117,7 +125,7 @@ struct jinja_value jinja_get_path(struct jinja_run *run, struct jinja_value obje
         int64_t index;
         bool digits = length > 0 && rest[0] >= '0' && rest[0] <= '9';
         if (digits && jinja_parse_int(&index, key.string, 10)) key = jinja_int(index);
-        object = jinja_get_item(run, object, key);
+        object = get_or(run, object, key, otherwise);
         if (!dot || run->failed) return object;
         left -= length + 1;
         rest = dot + 1;

@@ -187,16 +187,18 @@ static void run_loop(struct jinja_run *run, const struct jinja_node *node,
         .node = node, .outside = run->scope, .source = source, .index0 = -1, .depth0 = depth0
     };
     struct jinja_scope *scope = NULL;
+    bool completed = false; /* as Jinja counts: an iteration that came to its end */
     while (next_item(run, loop)) {
         if (scope && !scope->captured)
             scope->count = 0;
         else
             scope = jinja_scope_new(run, loop->outside);
         if (!scope) return;
-        if (execute_iteration(run, scope, loop) == FLOW_BREAK || run->failed) break;
+        enum flow flow = execute_iteration(run, scope, loop);
+        if (flow == FLOW_BREAK || run->failed) break;
+        if (flow == FLOW_NEXT) completed = true;
     }
-    if (loop->index0 < 0 && node->otherwise && !run->failed)
-        execute_in(run, run->scope, node->otherwise);
+    if (!completed && node->otherwise && !run->failed) execute_in(run, run->scope, node->otherwise);
 }
 
 struct jinja_value jinja_call_loop(struct jinja_run *run, const struct jinja_loop *loop,

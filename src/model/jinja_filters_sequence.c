@@ -79,7 +79,7 @@ static struct jinja_value filter_join(struct jinja_run *run, struct jinja_value 
     if (run->failed) return jinja_failed();
     if (jinja_given(given->bound[1]))
         for (size_t i = 0; i < items->count && !run->failed; i++)
-            items->items[i] = jinja_get_path(run, items->items[i], given->bound[1]);
+            items->items[i] = jinja_get_path(run, items->items[i], given->bound[1], jinja_absent());
     return run->failed ? jinja_failed() : jinja_join(run, separator.string, items, false);
 }
 
@@ -124,9 +124,7 @@ static struct jinja_value map_attribute(struct jinja_run *run, struct jinja_sequ
                                         struct jinja_value path, struct jinja_value otherwise)
 {
     for (size_t i = 0; i < items->count && !run->failed; i++) {
-        struct jinja_value value = jinja_get_path(run, items->items[i], path);
-        if (value.kind == JINJA_UNDEFINED && jinja_given(otherwise)) value = otherwise;
-        items->items[i] = value;
+        items->items[i] = jinja_get_path(run, items->items[i], path, otherwise);
     }
     return jinja_generator(as_list(items));
 }
@@ -174,7 +172,7 @@ static struct jinja_value filter_by_test(struct jinja_run *run, struct jinja_val
     }
     for (size_t i = 0; i < items->count && !run->failed; i++) {
         struct jinja_value value = items->items[i];
-        if (by_attribute) value = jinja_get_path(run, value, given->positional[0]);
+        if (by_attribute) value = jinja_get_path(run, value, given->positional[0], jinja_absent());
         if (test) {
             struct jinja_arguments rest = pass_on(given, first + 1);
             value = jinja_call_builtin(run, test, value, &rest);
@@ -215,7 +213,7 @@ static struct jinja_value filter_rejectattr(struct jinja_run *run, struct jinja_
 static struct jinja_value plain_key(struct jinja_run *run, struct jinja_value item,
                                     struct jinja_value attribute, bool with_case)
 {
-    if (jinja_given(attribute)) item = jinja_get_path(run, item, attribute);
+    if (jinja_given(attribute)) item = jinja_get_path(run, item, attribute, jinja_absent());
     if (!with_case && item.kind == JINJA_STRING)
         item = jinja_convert_case(run, item.string, UNICODE_LOWER);
     return item;
@@ -389,7 +387,8 @@ static struct jinja_value filter_sum(struct jinja_run *run, struct jinja_value s
     struct jinja_value sum = given->bound[1].kind == JINJA_ABSENT ? jinja_int(0) : given->bound[1];
     for (size_t i = 0; items && i < items->count && !run->failed; i++) {
         struct jinja_value item = items->items[i];
-        if (jinja_given(given->bound[0])) item = jinja_get_path(run, item, given->bound[0]);
+        if (jinja_given(given->bound[0]))
+            item = jinja_get_path(run, item, given->bound[0], jinja_absent());
         sum = jinja_binary(run, OPERATOR_ADD, sum, item);
     }
     return sum;
@@ -457,8 +456,8 @@ static struct jinja_value filter_groupby(struct jinja_run *run, struct jinja_val
     struct jinja_value groups = jinja_sequence(run, JINJA_LIST, 0);
     bool with_case = jinja_argument_truth(given->bound[2], false);
     for (size_t i = 0; items && i < items->count && !run->failed; i++) {
-        struct jinja_value real = jinja_get_path(run, items->items[i], given->bound[0]);
-        if (real.kind == JINJA_UNDEFINED && jinja_given(given->bound[1])) real = given->bound[1];
+        struct jinja_value real =
+            jinja_get_path(run, items->items[i], given->bound[0], given->bound[1]);
         items->items[i] = jinja_pair(run, real, items->items[i]);
         jinja_append(run, keys.sequence, plain_key(run, real, jinja_none(), with_case));
     }

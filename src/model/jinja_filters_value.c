@@ -162,7 +162,8 @@ static struct jinja_value filter_round(struct jinja_run *run, struct jinja_value
         return jinja_raise(run, CHAT_ERROR_VALUE, "method must be common, ceil or floor");
     double unit = pow(10, (double)precision);
     double scaled = jinja_real(self) * unit;
-    return jinja_float((up ? ceil(scaled) : floor(scaled)) / unit);
+    /* Plus zero: Python's whole numbers know no -0. */
+    return jinja_float(((up ? ceil(scaled) : floor(scaled)) + 0.0) / unit);
 }
 
 /* ------------------------------------------------------------------ others */

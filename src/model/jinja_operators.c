@@ -92,7 +92,7 @@ static struct jinja_value binary_whole(struct jinja_run *run, enum jinja_operato
 static struct jinja_value binary_real(struct jinja_run *run, enum jinja_operator operator, double a,
                                       double b)
 {
-    double remainder;
+    double remainder, quotient;
     switch (operator) {
     case OPERATOR_ADD:
         return jinja_float(a + b);
@@ -110,8 +110,10 @@ static struct jinja_value binary_real(struct jinja_run *run, enum jinja_operator
         if (b == 0) return raise_zero(run, "float modulo");
         remainder = fmod(a, b);
         if (remainder != 0 && (remainder < 0) != (b < 0)) remainder += b;
+        if (remainder == 0) remainder = copysign(0.0, b); /* as Python: -0.0 for a negative b */
         if (operator== OPERATOR_MODULO) return jinja_float(remainder);
-        return jinja_float(floor((a - remainder) / b + 0.5));
+        quotient = (a - remainder) / b;
+        return jinja_float(quotient == 0 ? copysign(0.0, a / b) : floor(quotient + 0.5));
     }
 }
 

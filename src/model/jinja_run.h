@@ -98,9 +98,10 @@ struct jinja_value jinja_get_attribute(struct jinja_run *run, struct jinja_value
                                        const struct jinja_string *name);
 struct jinja_value jinja_get_item(struct jinja_run *run, struct jinja_value object,
                                   struct jinja_value key);
-/* "a.b.0" applied to a value, as the attribute parameter of filters means it. */
+/* "a.b.0" applied to a value, as the attribute parameter of filters means it.  `otherwise`, unless
+ * it is absent or none, takes the place of what is undefined on the way. */
 struct jinja_value jinja_get_path(struct jinja_run *run, struct jinja_value object,
-                                  struct jinja_value path);
+                                  struct jinja_value path, struct jinja_value otherwise);
 
 /* ------------------------------------------------------------------ jinja_operators.c */
 

@@ -44,6 +44,13 @@ static struct jinja_value method_lower(struct jinja_run *run, struct jinja_value
     return jinja_convert_case(run, self.string, UNICODE_LOWER);
 }
 
+static struct jinja_value method_casefold(struct jinja_run *run, struct jinja_value self,
+                                          const struct jinja_arguments *given)
+{
+    (void)given;
+    return jinja_convert_case(run, self.string, UNICODE_FOLD);
+}
+
 static struct jinja_value method_capitalize(struct jinja_run *run, struct jinja_value self,
                                             const struct jinja_arguments *given)
 {
@@ -483,7 +490,7 @@ const struct jinja_builtin jinja_string_methods[] = {
     { "join", "iterable", method_join },
     { "upper", "", method_upper },
     { "lower", "", method_lower },
-    { "casefold", "", method_lower },
+    { "casefold", "", method_casefold },
     { "title", "", method_title },
     { "capitalize", "", method_capitalize },
     { "swapcase", "", method_swapcase },

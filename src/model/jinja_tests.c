@@ -116,14 +116,16 @@ static struct jinja_value is_filter(struct jinja_run *run, struct jinja_value se
                                     const struct jinja_arguments *given)
 {
     (void)given;
-    return jinja_bool(jinja_find_filter(jinja_argument_string(run, self)) != NULL);
+    (void)run;
+    return jinja_bool(self.kind == JINJA_STRING && jinja_find_filter(self.string));
 }
 
 static struct jinja_value is_test(struct jinja_run *run, struct jinja_value self,
                                   const struct jinja_arguments *given)
 {
     (void)given;
-    return jinja_bool(jinja_find_test(jinja_argument_string(run, self)) != NULL);
+    (void)run;
+    return jinja_bool(self.kind == JINJA_STRING && jinja_find_test(self.string));
 }
 
 const struct jinja_builtin jinja_tests[] = {

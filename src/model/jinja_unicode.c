@@ -173,9 +173,25 @@ static size_t copy(char *out, const char *text)
     return length;
 }
 
+/* For comparisons: "ß" is "ss". */
+static size_t fold(char *out, utf8proc_int32_t c)
+{
+    utf8proc_int32_t codes[UNICODE_CASE_BYTES / 4];
+    int last = 0;
+    utf8proc_ssize_t count =
+        utf8proc_decompose_char(c, codes, COUNT_OF(codes), UTF8PROC_CASEFOLD, &last);
+    size_t length = 0;
+    if (count < 0 || count > (utf8proc_ssize_t)COUNT_OF(codes))
+        return unicode_encode(out, (uint32_t)c);
+    for (utf8proc_ssize_t i = 0; i < count; i++)
+        length += unicode_encode(out + length, (uint32_t)codes[i]);
+    return length;
+}
+
 size_t unicode_to_case(char *out, uint32_t c, enum unicode_case to)
 {
     utf8proc_int32_t from = (utf8proc_int32_t)c;
+    if (to == UNICODE_FOLD) return fold(out, from);
     if (to == UNICODE_LOWER) {
         if (c == 0x130) return copy(out, "i̇");
         return unicode_encode(out, (uint32_t)utf8proc_tolower(from));

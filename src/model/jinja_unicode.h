@@ -42,7 +42,7 @@ bool unicode_is_lower(uint32_t c);
 bool unicode_is_cased(uint32_t c);
 bool unicode_is_printable(uint32_t c); /* as repr() sees it */
 
-enum unicode_case { UNICODE_LOWER, UNICODE_UPPER, UNICODE_TITLE };
+enum unicode_case { UNICODE_LOWER, UNICODE_UPPER, UNICODE_TITLE, UNICODE_FOLD };
 enum { UNICODE_CASE_BYTES = 16 };
 
 /* The character in another case, up to UNICODE_CASE_BYTES bytes into `out`; the count. */
