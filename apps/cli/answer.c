@@ -216,6 +216,10 @@ static json_t *calls_json_new(const struct output_message *message)
         const struct output_call *call = &message->calls[i];
         if (!call->complete) continue;
         json_t *arguments = json_loadb(call->arguments, call->arguments_length, 0, NULL);
+        if (!arguments) { /* a number that is too large: nearly it is better than none */
+            arguments = json_loadb(call->arguments, call->arguments_length,
+                                   JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, NULL);
+        }
         if (!arguments) arguments = json_stringn(call->arguments, call->arguments_length);
         json_array_append_new(calls, json_pack("{s:s*,s:s,s:{s:s,s:o}}", "id", call->id, "type",
                                                "function", "function", "name", call->name,

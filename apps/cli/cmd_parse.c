@@ -60,7 +60,7 @@ static mf_status feed_all(struct output_parser *parser, const struct parse_job *
     return status;
 }
 
-static mf_status parse_job(json_t **out, const struct parse_context *context,
+static mf_status parse_job(char **out, const struct parse_context *context,
                            const struct parse_job *job, mf_error *why)
 {
     struct output_message message = { 0 };
@@ -83,7 +83,7 @@ static mf_status parse_job(json_t **out, const struct parse_context *context,
 
 /* ------------------------------------------------------------------- lines */
 
-static mf_status answer_line(json_t **out, const json_t *line, void *user, mf_error *why)
+static mf_status answer_line(char **out, const json_t *line, void *user, mf_error *why)
 {
     const struct parse_context *context = user;
     const json_t *output = json_object_get(line, "output");
@@ -120,14 +120,13 @@ static mf_status parse_input(const struct parse_context *context, bool opens_thi
         .opens_think = opens_think,
         .final = true,
     };
-    char *text = NULL;
-    json_t *out = NULL;
+    char *text = NULL, *out = NULL;
     mf_status status = input_read_new(&text, &job.length, NULL, why);
 
     job.text = text;
     if (status == MF_OK) status = parse_job(&out, context, &job, why);
-    if (status == MF_OK) json_print_line(out);
-    json_decref(out);
+    if (status == MF_OK) json_print_text(out);
+    free(out);
     free(text);
     return status;
 }
@@ -165,7 +164,7 @@ static int run(const void *settings_, const struct arguments *arguments)
     if (settings->tools && tools_read_new(&context.tools, settings->tools, &why) != MF_OK) {
         code = report(&why);
     } else if (settings->json_lines) {
-        code = json_lines_run(answer_line, &context);
+        code = json_lines_run_text(answer_line, &context);
     } else if (parse_input(&context, settings->opens_think, &why) != MF_OK) {
         code = report(&why);
     }

@@ -24,9 +24,8 @@ static const struct line_break *find_break(const char *text)
     return NULL;
 }
 
-void json_print_line(const json_t *value)
+void json_print_text(const char *text)
 {
-    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
     const char *start = text;
 
     for (const char *at = text; at && *at; at++) {
@@ -39,6 +38,13 @@ void json_print_line(const json_t *value)
     }
     if (text) output_write(start, strlen(start));
     output_write("\n", 1);
+}
+
+void json_print_line(const json_t *value)
+{
+    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+
+    json_print_text(text);
     free(text);
 }
 
@@ -55,10 +61,17 @@ static void print_failure(const mf_error *why)
     json_decref(line);
 }
 
-static mf_status answer_line(json_line_function answer, void *user, const char *line, size_t length,
+/* Who answers: one of the two. */
+struct line_answerer {
+    json_line_function value;
+    json_text_function text;
+    void *user;
+};
+
+static mf_status answer_line(const struct line_answerer *answerer, const char *line, size_t length,
                              uint64_t number, mf_error *why)
 {
-    char where[48];
+    char where[48], *text = NULL;
     json_t *in = NULL, *out = NULL;
     mf_status status;
 
@@ -67,15 +80,20 @@ static mf_status answer_line(json_line_function answer, void *user, const char *
     if (status == MF_OK && !json_is_object(in)) {
         status = fail(why, MF_ERR_FORMAT, "%s is %s, expected an object", where, json_kind(in));
     }
-    if (status == MF_OK) status = answer(&out, in, user, why);
-    if (status == MF_OK && !out) status = fail_memory(why, length);
-    if (status == MF_OK) json_print_line(out);
+    if (status == MF_OK) {
+        status = answerer->text ? answerer->text(&text, in, answerer->user, why)
+                                : answerer->value(&out, in, answerer->user, why);
+    }
+    if (status == MF_OK && !out && !text) status = fail_memory(why, length);
+    if (status == MF_OK && text) json_print_text(text);
+    if (status == MF_OK && out) json_print_line(out);
     json_decref(in);
     json_decref(out);
+    free(text);
     return status;
 }
 
-int json_lines_run(json_line_function answer, void *user)
+static int run_lines(const struct line_answerer *answerer)
 {
     char *line = NULL;
     size_t capacity = 0;
@@ -86,7 +104,7 @@ int json_lines_run(json_line_function answer, void *user)
     for (uint64_t number = 1; (length = getline(&line, &capacity, stdin)) >= 0; number++) {
         if (line[strspn(line, " \t\r\n")] == '\0' && strlen(line) == (size_t)length) continue;
         why = (mf_error){ .text = "" };
-        if (answer_line(answer, user, line, (size_t)length, number, &why) != MF_OK) {
+        if (answer_line(answerer, line, (size_t)length, number, &why) != MF_OK) {
             print_failure(&why);
             code = EXIT_FAILED;
         }
@@ -98,6 +116,16 @@ int json_lines_run(json_line_function answer, void *user)
         code = report(&why);
     }
     return code;
+}
+
+int json_lines_run(json_line_function answer, void *user)
+{
+    return run_lines(&(struct line_answerer){ .value = answer, .user = user });
+}
+
+int json_lines_run_text(json_text_function answer, void *user)
+{
+    return run_lines(&(struct line_answerer){ .text = answer, .user = user });
 }
 
 mf_status tools_read_new(json_t **out, const char *path, mf_error *why)

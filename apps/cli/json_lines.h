@@ -14,6 +14,10 @@ typedef mf_status (*json_line_function)(json_t **out, const json_t *in, void *us
  * lines.  Returns the exit status: EXIT_FAILED if any line failed in this way. */
 int json_lines_run(json_line_function answer, void *user);
 
+/* The same for answers that are JSON text already: *out is terminated and freed with free(). */
+typedef mf_status (*json_text_function)(char **out, const json_t *in, void *user, mf_error *why);
+int json_lines_run_text(json_text_function answer, void *user);
+
 /* The tools that a model may call: the JSON array in a file, or in its "tools". */
 mf_status tools_read_new(json_t **out, const char *path, mf_error *why);
 
@@ -25,5 +29,6 @@ json_t *hex_encode_new(const char *bytes, size_t length);
 
 /* Compact, keys in their order, no line break inside by anybody's reckoning; then a newline. */
 void json_print_line(const json_t *value);
+void json_print_text(const char *text); /* compact JSON as text; NULL: only the newline */
 
 #endif

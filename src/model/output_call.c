@@ -281,7 +281,9 @@ static void learn_name(struct output_parser *parser)
 {
     if (!parser->name_value.end || parser->name.length) return;
     json_t *name = decode_string(parser, parser->name_value);
-    if (name) output_add(parser, &parser->name, json_string_value(name), json_string_length(name));
+    const char *text = json_string_value(name);
+    if (text && strlen(text) == json_string_length(name)) /* a NUL is in no name */
+        output_add(parser, &parser->name, text, strlen(text));
     json_decref(name);
 }
 

@@ -1,4 +1,5 @@
 #include "base/status.h"
+#include "model/jinja_unicode.h"
 #include "model/output_internal.h"
 
 #include <stdlib.h>
@@ -85,45 +86,73 @@ void output_message_clear(struct output_message *message)
     *message = (struct output_message){ 0 };
 }
 
-/* The text as a JSON string; bytes that are not UTF-8 become U+FFFD. */
-static json_t *json_text(const char *text, size_t length)
+/* Bytes that are not UTF-8 become U+FFFD. */
+static bool add_valid(struct output_text *out, const char *text, size_t length)
 {
-    struct output_text quoted = { 0 };
-    json_t *value = NULL;
-    if (output_text_add_quoted(&quoted, text, length))
-        value = json_loadb(quoted.data, quoted.length, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-    free(quoted.data);
-    return value;
+    bool good = true;
+    while (good && length > 0) {
+        size_t valid = unicode_check(text, length);
+        good = output_text_add(out, text, valid);
+        if (good && valid < length) {
+            good = output_text_add(out, "\xEF\xBF\xBD", 3);
+            valid++;
+        }
+        text += valid;
+        length -= valid;
+    }
+    return good;
 }
 
-/* Arguments are JSON by construction; what jansson cannot hold (a whole number of more than 64
- * bits) is given as the text itself. */
-static json_t *json_call(const struct output_call *call)
+/* JSON without the white space between its parts. */
+static bool add_compact(struct output_text *out, const char *json, size_t length)
 {
-    json_t *object = json_object();
-    json_t *arguments = json_loadb(call->arguments, call->arguments_length, JSON_ALLOW_NUL, NULL);
-    if (!arguments) arguments = json_text(call->arguments, call->arguments_length);
-    json_object_set_new(object, "name", json_text(call->name, strlen(call->name)));
-    json_object_set_new(object, "arguments", arguments);
-    if (call->id) json_object_set_new(object, "id", json_text(call->id, strlen(call->id)));
-    return object;
+    bool in_string = false, good = true;
+    size_t start = 0;
+    for (size_t i = 0; i < length && good; i++) {
+        if (in_string && json[i] == '\\') {
+            i++; /* whatever follows, it ends nothing */
+        } else if (json[i] == '"') {
+            in_string = !in_string;
+        } else if (!in_string && json[i] && strchr(" \n\t\r", json[i])) {
+            good = add_valid(out, json + start, i - start);
+            start = i + 1;
+        }
+    }
+    return good && add_valid(out, json + start, length - start);
 }
 
-mf_status output_message_json_new(json_t **out, const struct output_message *message, mf_error *why)
+static bool add(struct output_text *out, const char *text)
 {
-    json_t *calls = json_array();
-    *out = json_object();
-    int problem = !*out || !calls;
-    for (size_t i = 0; i < message->call_count; i++)
-        if (message->calls[i].complete)
-            problem |= json_array_append_new(calls, json_call(&message->calls[i]));
-    problem |= json_object_set_new(*out, "reasoning",
-                                   json_text(message->reasoning, message->reasoning_length));
-    problem |=
-        json_object_set_new(*out, "content", json_text(message->content, message->content_length));
-    problem |= json_object_set_new(*out, "tool_calls", calls);
-    if (!problem) return MF_OK;
-    json_decref(*out);
-    *out = NULL;
-    return fail_memory(why, message->content_length);
+    return output_text_add(out, text, strlen(text));
+}
+
+static bool add_call(struct output_text *out, const struct output_call *call)
+{
+    bool good =
+        add(out, "{\"name\":") && output_text_add_quoted(out, call->name, strlen(call->name));
+    good = good && add(out, ",\"arguments\":") &&
+           add_compact(out, call->arguments, call->arguments_length);
+    if (good && call->id)
+        good = add(out, ",\"id\":") && output_text_add_quoted(out, call->id, strlen(call->id));
+    return good && add(out, "}");
+}
+
+mf_status output_message_json_new(char **out, const struct output_message *message, mf_error *why)
+{
+    struct output_text text = { 0 };
+    size_t count = 0;
+    bool good = add(&text, "{\"reasoning\":") &&
+                output_text_add_quoted(&text, message->reasoning, message->reasoning_length) &&
+                add(&text, ",\"content\":") &&
+                output_text_add_quoted(&text, message->content, message->content_length) &&
+                add(&text, ",\"tool_calls\":[");
+    for (size_t i = 0; i < message->call_count && good; i++) {
+        if (!message->calls[i].complete) continue;
+        good = (count++ == 0 || add(&text, ",")) && add_call(&text, &message->calls[i]);
+    }
+    good = good && output_text_add(&text, "]}", 3);
+    *out = good ? text.data : NULL;
+    if (good) return MF_OK;
+    free(text.data);
+    return fail_memory(why, text.length);
 }

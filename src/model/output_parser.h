@@ -115,9 +115,9 @@ struct output_message {
 mf_status output_message_sink(void *user, const struct output_event *event, mf_error *why);
 void output_message_clear(struct output_message *message);
 
-/* {"reasoning": …, "content": …, "tool_calls": [{"name": …, "arguments": {…}, "id": …}]}, of the
- * calls that are complete; the caller owns it. */
-mf_status output_message_json_new(json_t **out, const struct output_message *message,
-                                  mf_error *why);
+/* {"reasoning":…,"content":…,"tool_calls":[{"name":…,"arguments":{…},"id":…}]}, of the calls that
+ * are complete: JSON on one line, terminated, freed with free().  Arguments are as the model wrote
+ * them, white space apart: no number loses a digit. */
+mf_status output_message_json_new(char **out, const struct output_message *message, mf_error *why);
 
 #endif

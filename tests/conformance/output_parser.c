@@ -120,8 +120,11 @@ static json_t *parse(const json_t *test, size_t chunk, bool stream)
     }
     if (json_is_true(json_object_get(test, "final"))) must(output_parser_finish(parser, &why));
     output_parser_free(parser);
-    json_t *found;
-    must(output_message_json_new(&found, &message, &why));
+    char *line;
+    must(output_message_json_new(&line, &message, &why));
+    json_t *found = json_loads(line, JSON_ALLOW_NUL, NULL);
+    assert_non_null(found);
+    free(line);
     output_message_clear(&message);
     return found;
 }

@@ -2,6 +2,7 @@
  * opened reasoning and how the pieces are cut.  In pieces it must mean what it means as a whole,
  * with calls streamed or held; complete calls must have JSON objects as arguments. */
 #include "base/json.h"
+#include "model/output_json.h"
 #include "model/output_parser.h"
 
 #include <stdlib.h>
@@ -75,11 +76,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     parse(&streamed, options, text, size - 2, 300u + data[1]);
     compare(&whole, &held);
     compare(&whole, &streamed);
-    json_t *json;
+    char *json;
     if (output_message_json_new(&json, &whole, NULL) != MF_OK) abort();
+    if (!json_is_value(json, strlen(json))) abort();
     for (size_t i = 0; i < whole.call_count; i++)
         if (whole.calls[i].arguments[0] != '{') abort();
-    json_decref(json);
+    free(json);
     output_message_clear(&whole);
     output_message_clear(&held);
     output_message_clear(&streamed);
