@@ -151,19 +151,23 @@ mf_status answer_begin(struct answer *out, const struct answer_options *options,
         .options = *options,
         .buffer_capacity = token_stream_capacity(options->tokenizer),
     };
+    if (options->stops) stop_strings_reset(options->stops);
     out->buffer = malloc(out->buffer_capacity);
     if (!out->buffer) return fail_memory(why, out->buffer_capacity);
     return options->family ? open_parser(out, why) : MF_OK;
 }
 
 /* Whole characters; raw text is content as it is. */
-static bool take_text(struct answer *answer, const char *text, size_t length)
+static void take_text(void *user, const char *text, size_t length)
 {
+    struct answer *answer = user;
     struct output_event event = { .kind = OUTPUT_CONTENT, .text = text, .length = length };
+    mf_status status;
 
-    if (length == 0) return true;
-    if (!answer->parser) return show_event(answer, &event, NULL) == MF_OK;
-    return output_parser_feed(answer->parser, text, length, NULL) == MF_OK;
+    if (length == 0 || answer->failed) return;
+    status = answer->parser ? output_parser_feed(answer->parser, text, length, NULL)
+                            : show_event(answer, &event, NULL);
+    answer->failed = status != MF_OK;
 }
 
 /* Markup of the family goes to the parser; other special tokens are nobody's text. */
@@ -184,14 +188,27 @@ bool answer_push(struct answer *answer, int32_t token)
     size_t length = token_stream_push(&answer->stream, answer->options.tokenizer, token,
                                       answer->buffer, answer->buffer_capacity);
 
-    return take_text(answer, answer->buffer, length) && !output_is_lost();
+    if (answer->options.stops) {
+        answer->stopped =
+            stop_strings_feed(answer->options.stops, answer->buffer, length, take_text, answer);
+    } else {
+        take_text(answer, answer->buffer, length);
+    }
+    return !answer->stopped && !answer->failed && !output_is_lost();
 }
 
 void answer_end(struct answer *answer)
 {
     size_t length = token_stream_flush(&answer->stream, answer->buffer, answer->buffer_capacity);
 
-    take_text(answer, answer->buffer, length);
+    if (answer->options.stops) {
+        if (!answer->stopped) {
+            stop_strings_feed(answer->options.stops, answer->buffer, length, take_text, answer);
+        }
+        stop_strings_finish(answer->options.stops, take_text, answer);
+    } else {
+        take_text(answer, answer->buffer, length);
+    }
     if (answer->parser) output_parser_finish(answer->parser, NULL);
     enter_part(answer, PART_NONE); /* leaves the reasoning, if the answer ended in it */
     end_line(answer);

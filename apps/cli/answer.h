@@ -1,13 +1,14 @@
 /* answer.h: an answer as it arrives, token by token, shown and remembered.
  *
- *     tokens ── whole characters ── output parser ──┬ reasoning   dim, folded or hidden
- *                                                   ├ content     as it is
- *                                                   └ tool calls  "→ name {arguments}"
+ *     tokens ── whole characters ── stop strings ── output parser ──┬ reasoning   dim or folded
+ *                                                                   ├ content     as it is
+ *                                                                   └ tool calls  "→ name {…}"
  *
  * Raw text is content as it is.  Special tokens that are no markup are not shown. */
 #ifndef CLI_ANSWER_H
 #define CLI_ANSWER_H
 
+#include "engine/stop_strings.h"
 #include "model/output_parser.h"
 #include "model/tokenizer.h"
 #include "terminal.h"
@@ -32,6 +33,7 @@ struct answer_options {
     const char *prompt;                 /* it may have opened the reasoning already */
     size_t prompt_length;
     enum reasoning_view view;
+    struct stop_strings *stops; /* that end the answer; NULL: none.  Begun anew */
 };
 
 enum answer_part { PART_NONE, PART_REASONING, PART_CONTENT, PART_CALL };
@@ -46,12 +48,15 @@ struct answer {
     enum answer_part part;    /* that is being shown */
     double reasoning_started; /* seconds of the clock */
     bool line_open;           /* the last character shown is not a newline */
+    bool stopped;             /* a stop string was found */
+    bool failed;              /* the parser ran out of memory */
 };
 
 /* After a failure answer_free is legal, as it is on a zeroed struct. */
 mf_status answer_begin(struct answer *out, const struct answer_options *options, mf_error *why);
 
-/* Shows what the token makes ready; false: nobody can read it any more. */
+/* Shows what the token makes ready; false: a stop string was found, or nobody can read it any
+ * more. */
 bool answer_push(struct answer *answer, int32_t token);
 
 /* What was held back, and a newline if one is missing. */

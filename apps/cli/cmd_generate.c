@@ -2,11 +2,17 @@
 #include "command.h"
 #include "constraint.h"
 #include "generation.h"
+#include "json_lines.h"
 #include "sampling.h"
 #include "statistics.h"
 #include "token_text.h"
 
 #include "base/status.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { LOGPROBS_LIMIT = 1000 };
 
 struct generate_settings {
     struct common_settings common;
@@ -14,6 +20,7 @@ struct generate_settings {
     const char *prompt;
     struct maybe_count count;
     bool ids;
+    struct maybe_count logprobs;
     bool ignore_end;
     struct sampling_settings sampling;
     struct constraint_settings constraint;
@@ -28,6 +35,10 @@ static const struct option options[] = {
       .help = "at most N tokens; default 128", .low = 0, .high = 1 << 24 },
     { 0, "ids", OPTION_FLAG, offsetof(struct generate_settings, ids), NULL,
       .help = "print ids, comma separated, instead of text" },
+    { 0, "logprobs", OPTION_COUNT, offsetof(struct generate_settings, logprobs), "N",
+      .help = "print a line of JSON per token instead: its log-probability by the model itself, "
+              "and the N most likely ones",
+      .low = 1, .high = LOGPROBS_LIMIT },
     { 0, "ignore-eos", OPTION_FLAG, offsetof(struct generate_settings, ignore_end), NULL,
       .help = "go on after an end token" },
 };
@@ -41,23 +52,78 @@ static const struct option_group groups[] = {
 };
 
 struct printer {
-    const mf_model *model;
+    const struct opened *opened;
+    struct sampler *sampler;
+    struct stop_strings *stops; /* NULL: none */
     bool ids;
+    size_t logprobs; /* 0: text or ids */
     size_t count;
 };
+
+/* The stop strings' sink. */
+static void print_text(void *user, const char *text, size_t length)
+{
+    const struct printer *printer = user;
+
+    if (!printer->ids && !printer->logprobs) output_write(text, length);
+}
+
+/* Bytes as JSON can hold them: what is not UTF-8 alone (a part of a character) is null. */
+static json_t *text_json_new(const char *bytes, size_t length)
+{
+    json_t *text = bytes ? json_stringn(bytes, length) : NULL;
+
+    return text ? text : json_null();
+}
+
+/* A token that cannot occur has none. */
+static json_t *logprob_json_new(double logprob)
+{
+    return isfinite(logprob) ? json_real(logprob) : json_null();
+}
+
+/* {"id":…,"text":…,"logprob":…,"top":[[id,logprob],…]} of the token that was just picked. */
+static void print_logprobs(const struct printer *printer, int32_t token, const char *bytes,
+                           size_t length)
+{
+    struct token_logprob top[LOGPROBS_LIMIT];
+    const float *logits = mf_session_logits(printer->opened->session);
+    size_t count = sampler_logprobs(printer->sampler, top, printer->logprobs, logits);
+    double own = (double)sampler_logprob_of(printer->sampler, logits, token);
+    json_t *list = json_array();
+    json_t *line;
+    char *text;
+
+    for (size_t i = 0; i < count; i++) {
+        json_array_append_new(
+            list, json_pack("[i,o]", (int)top[i].token, logprob_json_new((double)top[i].logprob)));
+    }
+    line = json_pack("{s:i,s:o,s:o,s:o}", "id", (int)token, "text", text_json_new(bytes, length),
+                     "logprob", logprob_json_new(own), "top", list);
+    text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(7)); /* what a float has */
+    json_print_text(text);
+    free(text);
+    json_decref(line);
+}
 
 static bool print_token(void *user, int32_t token)
 {
     struct printer *printer = user;
+    size_t length = 0;
+    const char *bytes = mf_model_token_bytes(printer->opened->model, token, &length);
+    bool stopped = false;
 
-    if (printer->ids) {
+    if (printer->logprobs) {
+        print_logprobs(printer, token, bytes, length);
+    } else if (printer->ids) {
         printf(printer->count++ ? ",%d" : "%d", token);
-    } else {
-        size_t length = 0;
-        const char *bytes = mf_model_token_bytes(printer->model, token, &length);
-        if (bytes) output_write(bytes, length);
     }
-    return !output_is_lost();
+    if (bytes && printer->stops) {
+        stopped = stop_strings_feed(printer->stops, bytes, length, print_text, printer);
+    } else if (bytes) {
+        print_text(printer, bytes, length);
+    }
+    return !stopped && !output_is_lost();
 }
 
 static mf_status read_prompt(struct token_list *out, const struct opened *opened,
@@ -75,12 +141,30 @@ static mf_status read_prompt(struct token_list *out, const struct opened *opened
     return tokens_check(out, mf_model_vocab_size(opened->model), why);
 }
 
+/* Everything but the prompt is ready. */
+static mf_status generate_from(struct generation *generation, struct printer *printer,
+                               const struct token_list *prompt, mf_error *why)
+{
+    mf_status status;
+
+    printer->sampler = generation->sampler;
+    sampler_accept_prompt(generation->sampler, prompt->ids, prompt->count);
+    status = generation_run(generation, why);
+    if (printer->stops) stop_strings_finish(printer->stops, print_text, printer);
+    if (status == MF_OK && !printer->logprobs) putchar('\n');
+    if (status == MF_OK && generation->end == END_OF_CONTEXT) {
+        note("the context is full after %zu tokens (-c sets its size)", generation->count);
+    }
+    return status;
+}
+
 static mf_status generate(const struct opened *opened, struct token_list *prompt,
                           const struct generate_settings *settings, mf_error *why)
 {
     struct sampler_options sampling;
+    struct logit_bias biases[TEXT_LIST_LIMIT];
     struct constraint constraint = { 0 };
-    struct printer printer = { opened->model, settings->ids, 0 };
+    struct printer printer = { opened, NULL, NULL, settings->ids, settings->logprobs.value, 0 };
     struct generation generation = {
         .session = opened->session,
         .model = opened->model,
@@ -92,30 +176,27 @@ static mf_status generate(const struct opened *opened, struct token_list *prompt
     struct terminal terminal;
     mf_status status = read_prompt(prompt, opened, settings, why);
 
-    if (status != MF_OK) return status;
     terminal_probe(&terminal);
     sampler_options_default(&sampling);
     sampling.temperature = 0;
     sampling.seed = settings->common.seed.value;
     sampling_apply(&sampling, &settings->sampling);
-    status = prompt_feed(opened->session, prompt->ids, prompt->count, &terminal, why);
     if (status == MF_OK) {
-        status = sampling_open_new(&generation.sampler, opened, &sampling, why);
+        status = sampling_read_biases(biases, &sampling, &settings->sampling, opened, why);
     }
+    if (status == MF_OK) status = sampling_stops_new(&printer.stops, &settings->sampling, why);
+    if (status == MF_OK) status = sampling_open_new(&generation.sampler, opened, &sampling, why);
     if (status == MF_OK) status = constraint_open(&constraint, &settings->constraint, opened, why);
     if (status == MF_OK) {
         status = constraint_begin(&constraint, ANSWER_NO_REASONING, &generation.matcher, why);
     }
     if (status == MF_OK) {
-        sampler_accept_prompt(generation.sampler, prompt->ids, prompt->count);
-        status = generation_run(&generation, why);
+        status = prompt_feed(opened->session, prompt->ids, prompt->count, &terminal, why);
     }
+    if (status == MF_OK) status = generate_from(&generation, &printer, prompt, why);
     sampler_free(generation.sampler);
+    stop_strings_free(printer.stops);
     constraint_close(&constraint);
-    if (status == MF_OK) putchar('\n');
-    if (status == MF_OK && generation.end == END_OF_CONTEXT) {
-        note("the context is full after %zu tokens (-c sets its size)", generation.count);
-    }
     return status;
 }
 

@@ -214,6 +214,18 @@ static bool store_choice(const struct parser *parser, void *field, const struct 
     return false;
 }
 
+static bool store_texts(const struct parser *parser, struct text_list *list,
+                        const struct option *option, const char *value)
+{
+    if (list->count == TEXT_LIST_LIMIT) {
+        fail(parser->why, MF_ERR_ARGUMENT, "--%s is given more than %d times", option->name,
+             TEXT_LIST_LIMIT);
+        return false;
+    }
+    list->values[list->count++] = value;
+    return true;
+}
+
 static bool in_range(const struct option *option, double value)
 {
     if (option->low == 0 && option->high == 0) return true;
@@ -301,6 +313,8 @@ static bool store(const struct parser *parser, void *field, const struct option 
     case OPTION_TEXT:
         memcpy(field, &value, sizeof value);
         return true;
+    case OPTION_TEXTS:
+        return store_texts(parser, field, option, value);
     case OPTION_CHOICE:
         return store_choice(parser, field, option, value);
     case OPTION_COUNT:

@@ -24,6 +24,7 @@
 enum option_kind {
     OPTION_FLAG,   /* bool; takes no value */
     OPTION_TEXT,   /* const char * */
+    OPTION_TEXTS,  /* struct text_list: may be given several times */
     OPTION_CHOICE, /* const char *, one of `choices` */
     OPTION_COUNT,  /* struct maybe_count: a whole number in low … high */
     OPTION_COUNTS, /* struct count_list: such numbers with commas between them */
@@ -46,6 +47,13 @@ struct count_list {
 struct maybe_real {
     bool given;
     double value;
+};
+
+enum { TEXT_LIST_LIMIT = 32 };
+
+struct text_list {
+    const char *values[TEXT_LIST_LIMIT];
+    size_t count;
 };
 
 struct option {

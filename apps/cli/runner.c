@@ -47,6 +47,10 @@ mf_status runner_open(struct runner *out, const struct run_settings *settings, m
     status = constraint_open(&out->constraint, &settings->constraint, &out->opened, why);
     if (status != MF_OK) return status;
     sampling_apply(&out->sampling, &settings->sampling);
+    status =
+        sampling_read_biases(out->biases, &out->sampling, &settings->sampling, &out->opened, why);
+    if (status == MF_OK) status = sampling_stops_new(&out->stops, &settings->sampling, why);
+    if (status != MF_OK) return status;
     out->sampling.seed = settings->common.seed.given ? settings->common.seed.value : any_seed();
     /* A form is for the answer: reasoning before it would not fit. */
     if (constraint_shapes_content(&out->constraint)) out->conversation.thinking = THINKING_OFF;
@@ -68,6 +72,7 @@ mf_status runner_open(struct runner *out, const struct run_settings *settings, m
 void runner_close(struct runner *runner)
 {
     answer_free(&runner->answer);
+    stop_strings_free(runner->stops);
     constraint_close(&runner->constraint);
     conversation_close(&runner->conversation);
     opened_close(&runner->opened);
@@ -116,6 +121,7 @@ mf_status runner_answer(struct runner *runner, const char *prompt, size_t length
         .prompt = prompt,
         .prompt_length = length,
         .view = runner->view,
+        .stops = runner->stops,
     };
     mf_status status;
 
@@ -134,6 +140,7 @@ mf_status runner_answer(struct runner *runner, const char *prompt, size_t length
         sampler_accept_prompt(generation.sampler, held->ids, held->count);
         status = generation_run(&generation, why);
         answer_end(&runner->answer);
+        if (runner->answer.stopped) generation.end = END_OF_TEXT;
     }
     interrupt_end();
     sampler_free(generation.sampler);

@@ -37,6 +37,8 @@ struct runner {
     const struct output_family *family;
     struct constraint constraint;
     struct sampler_options sampling; /* its seed goes on by one with every answer */
+    struct logit_bias biases[TEXT_LIST_LIMIT];
+    struct stop_strings *stops; /* NULL: none */
     enum reasoning_view view;
     struct answer answer; /* the last one */
 };

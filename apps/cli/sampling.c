@@ -4,6 +4,9 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/status.h"
+
+#include <math.h>
 
 const struct option sampling_options[SAMPLING_OPTION_COUNT] = {
     { 0, "temp", OPTION_REAL, offsetof(struct sampling_settings, temperature), "X",
@@ -27,6 +30,10 @@ const struct option sampling_options[SAMPLING_OPTION_COUNT] = {
       .help = "subtract this from every token that was generated", .low = -100, .high = 100 },
     { 0, "dry", OPTION_REAL, offsetof(struct sampling_settings, dry), "X",
       .help = "weight of the DRY penalty on repeated sequences; 0: off", .low = 0, .high = 100 },
+    { 0, "logit-bias", OPTION_TEXTS, offsetof(struct sampling_settings, biases), "ID=X",
+      .help = "add X to the logit of a token; -inf: never this one; may be given several times" },
+    { 0, "stop", OPTION_TEXTS, offsetof(struct sampling_settings, stops), "TEXT",
+      .help = "end before this text, wherever it begins; may be given several times" },
 };
 
 static mf_status read_wishes(struct sampler_options *out, const char *path, mf_error *why)
@@ -87,6 +94,55 @@ void sampling_apply(struct sampler_options *options, const struct sampling_setti
     apply_real(&options->presence_penalty, &settings->presence_penalty);
     apply_real(&options->dry_multiplier, &settings->dry);
     if (settings->top_k.given) options->top_k = (int32_t)settings->top_k.value;
+}
+
+/* "42=-3.5" */
+static bool parse_bias(struct logit_bias *out, const char *text)
+{
+    char id[24];
+    const char *equals = strchr(text, '=');
+    size_t length = equals ? (size_t)(equals - text) : 0;
+    uint64_t token;
+    double bias = -INFINITY;
+
+    if (length == 0 || length >= sizeof id) return false;
+    memcpy(id, text, length);
+    id[length] = '\0';
+    if (!parse_count(&token, id) || token > INT32_MAX) return false;
+    if (strcmp(equals + 1, "-inf") != 0 && !parse_real(&bias, equals + 1)) return false;
+    *out = (struct logit_bias){ (int32_t)token, (float)bias };
+    return true;
+}
+
+mf_status sampling_read_biases(struct logit_bias *out, struct sampler_options *options,
+                               const struct sampling_settings *settings,
+                               const struct opened *opened, mf_error *why)
+{
+    const struct text_list *list = &settings->biases;
+
+    for (size_t i = 0; i < list->count; i++) {
+        if (!parse_bias(&out[i], list->values[i])) {
+            return fail(why, MF_ERR_ARGUMENT,
+                        "--logit-bias: \"%.64s\" is not a token's id and a number, as in 42=-3.5",
+                        list->values[i]);
+        }
+        if ((uint32_t)out[i].token >= mf_model_vocab_size(opened->model)) {
+            return fail(why, MF_ERR_ARGUMENT, "--logit-bias: the model has no token %d",
+                        out[i].token);
+        }
+    }
+    options->biases = out;
+    options->bias_count = list->count;
+    return MF_OK;
+}
+
+mf_status sampling_stops_new(struct stop_strings **out, const struct sampling_settings *settings,
+                             mf_error *why)
+{
+    *out = NULL;
+    if (settings->stops.count == 0) return MF_OK;
+    return stop_strings_new(out, &allocator_heap, settings->stops.values, settings->stops.count,
+                            why);
 }
 
 mf_status sampling_open_new(struct sampler **out, const struct opened *opened,

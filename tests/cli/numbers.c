@@ -177,6 +177,99 @@ static void a_grammar_is_kept_and_closed(void **state)
     run_free(&run);
 }
 
+/* Against the logits themselves: the same tokens, and the same distances between them. */
+static void logprobs_are_those_of_the_logits(void **state)
+{
+    struct run run =
+        PROGRAM(NULL, "generate", "--tokens", STORY, "-n", "1", "--logprobs", "10", "--temp", "2");
+    struct run logits = PROGRAM(NULL, "logits", "--tokens", STORY);
+    json_t *out = json_loads(run.out, 0, NULL), *row = json_loads(logits.out, 0, NULL);
+    const json_t *found = json_object_get(out, "top"), *top = json_object_get(row, "top");
+    double sum = 0;
+
+    (void)state;
+    assert_int_equal(json_array_size(found), 10);
+    for (size_t i = 0; i < 10; i++) {
+        const json_t *a = json_array_get(found, i), *b = json_array_get(top, i);
+        double shift = json_number_value(json_array_get(json_array_get(top, 0), 1)) -
+                       json_number_value(json_array_get(json_array_get(found, 0), 1));
+        double logprob = json_number_value(json_array_get(a, 1));
+        assert_int_equal(json_integer_value(json_array_get(a, 0)),
+                         json_integer_value(json_array_get(b, 0)));
+        assert_true(fabs(json_number_value(json_array_get(b, 1)) - logprob - shift) < 1e-4);
+        sum += exp(logprob);
+    }
+    assert_true(sum > 0.3 && sum < 1);
+    assert_true(json_number_value(json_object_get(out, "logprob")) < 0);
+    json_decref(out);
+    json_decref(row);
+    run_free(&run);
+    run_free(&logits);
+    run = PROGRAM(NULL, "generate", "--tokens", STORY, "--logprobs", "0");
+    assert_refused(&run, 2, "--logprobs: 0 is outside 1");
+}
+
+static void biases_shift_what_is_drawn(void **state)
+{
+    struct run run = PROGRAM(NULL, "generate", "--tokens", STORY, "-n", "2", "--ids",
+                             "--logit-bias", "644=-inf", "--logit-bias=11=1000");
+
+    (void)state;
+    assert_string_equal(run.out, "11,11\n");
+    run_free(&run);
+    run = PROGRAM(NULL, "generate", "--tokens", STORY, "-n", "1", "--ids", "--logit-bias",
+                  "644=-inf");
+    assert_string_equal(run.out, "615\n");
+    run_free(&run);
+    run = PROGRAM(NULL, "generate", "--tokens", STORY, "--logit-bias", "644");
+    assert_refused(&run, 1, "\"644\" is not a token's id and a number");
+    run = PROGRAM(NULL, "generate", "--tokens", STORY, "--logit-bias", "8192=1");
+    assert_refused(&run, 1, "the model has no token 8192");
+}
+
+/* " boy who was called": the stop strings lie across tokens. */
+static void stop_strings_end_the_text_before_them(void **state)
+{
+    struct run run = PROGRAM(NULL, "generate", "--tokens", STORY, "-n", "9", "--stop", "o was c");
+
+    (void)state;
+    assert_string_equal(run.out, " boy wh\n");
+    run_free(&run);
+    run = PROGRAM(NULL, "generate", "--tokens", STORY, "-n", "3", "--stop", "was called");
+    assert_string_equal(run.out, " boy who was\n"); /* what waited is not lost */
+    run_free(&run);
+    run = PROGRAM(NULL, "generate", "--tokens", STORY, "-n", "9", "--ids", "--stop", "zz", "--stop",
+                  "who w");
+    assert_string_equal(run.out, "644,477,311\n");
+    run_free(&run);
+    run = PROGRAM(NULL, "run", "--raw", "Once upon a time there was a little", "-n", "9", "--temp",
+                  "0", "-q", "--stop", "o was");
+    assert_string_equal(run.out, " boy wh\n");
+    run_free(&run);
+    run = PROGRAM(NULL, "generate", "--tokens", STORY, "--stop", "");
+    assert_int_equal(run.code, 1);
+    run_free(&run);
+}
+
+/* From the shortest answer on every limit gives a whole one; below it there is none. */
+static void every_limit_closes_the_answer(void **state)
+{
+    struct run run = shell_run(
+        "f=$(mktemp); trap 'rm $f' EXIT; printf '%s' '{\"type\":\"object\",\"properties\":{\"a\":"
+        "{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"minItems\":1},\"b\":{\"type\":"
+        "\"number\"}},\"required\":[\"a\",\"b\"]}' > $f; for n in 0 1 4 9 12 14 15 16 17 18 19 20 "
+        "23; do "
+        "$MOEFLUX generate -p Once -n $n --temp 1.5 --seed $n --json-schema $f 2>&1 | "
+        "tr -d '\\n' | grep -qE '^([{].*\"a\".*[]].*\"b\".*[}]|moeflux: the shortest text of the "
+        "grammar has up to ([0-9]+) tokens, and there is room for '$n')$' || echo $n; "
+        "done; $MOEFLUX generate -p Once -n 39 --json-schema $f > /dev/null");
+
+    (void)state;
+    assert_int_equal(run.code, 0);
+    assert_string_equal(run.out, "");
+    run_free(&run);
+}
+
 static void inspect_knows_the_model(void **state)
 {
     struct run table = PROGRAM(NULL, "inspect");
@@ -258,6 +351,10 @@ int main(void)
         cmocka_unit_test(raw_logits_are_written_whole_or_not_at_all),
         cmocka_unit_test(perplexity_counts_predicted_tokens),
         cmocka_unit_test(a_grammar_is_kept_and_closed),
+        cmocka_unit_test(logprobs_are_those_of_the_logits),
+        cmocka_unit_test(biases_shift_what_is_drawn),
+        cmocka_unit_test(stop_strings_end_the_text_before_them),
+        cmocka_unit_test(every_limit_closes_the_answer),
         cmocka_unit_test(inspect_knows_the_model),
         cmocka_unit_test(statistics_go_to_stderr),
         cmocka_unit_test(statistics_are_numbers_too),

@@ -11,6 +11,7 @@ struct settings {
     const char *choice;
     struct maybe_count count, size;
     struct count_list list;
+    struct text_list texts;
     struct inner {
         struct maybe_real real;
     } inner;
@@ -25,6 +26,7 @@ static const struct option outer_options[] = {
     { 'n', "count", OPTION_COUNT, offsetof(struct settings, count), "N", .help = "a count",
       .low = 1, .high = 9 },
     { 0, "memory", OPTION_SIZE, offsetof(struct settings, size), "SIZE", .help = "a size" },
+    { 's', "stop", OPTION_TEXTS, offsetof(struct settings, texts), "TEXT", .help = "some texts" },
     { 'd', "depths", OPTION_COUNTS, offsetof(struct settings, list), "N,N", .help = "some counts",
       .low = 0, .high = 99 },
 };
@@ -85,6 +87,19 @@ static void lists_are_read(void **state)
     REFUSED("-d (--depths): \"x\" is not a whole number of 0 or more", "-d", "1,x,3");
     REFUSED("-d (--depths): 100 is outside 0 … 99", "-d", "1,100");
     REFUSED("-d (--depths): more than 16 numbers", "-d", "1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7,8");
+}
+
+static void texts_are_collected(void **state)
+{
+    struct outcome o;
+
+    (void)state;
+    PARSE(&o, "-s", "a", "--stop=", "--stop", "-s=b");
+    assert_int_equal(o.result, PARSE_DONE);
+    assert_int_equal(o.settings.texts.count, 3);
+    assert_string_equal(o.settings.texts.values[0], "a");
+    assert_string_equal(o.settings.texts.values[1], "");
+    assert_string_equal(o.settings.texts.values[2], "-s=b");
 }
 
 static void every_spelling_is_read(void **state)
@@ -222,6 +237,7 @@ static void distance_counts_letters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_are_collected),
         cmocka_unit_test(every_spelling_is_read),
         cmocka_unit_test(lists_are_read),
         cmocka_unit_test(two_dashes_end_the_options),
