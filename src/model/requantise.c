@@ -86,7 +86,10 @@ static void run(void *argument, struct worker worker)
             out.biases = (uint8_t *)to->biases + row * to->scale_row_bytes;
         }
         weight_dequantise_row(numbers, job->from, row);
-        format_info(to->format)->quantise(out, to, numbers);
+        if (is_affine(to->format))
+            quantise_affine_closest(out, to, numbers);
+        else
+            format_info(to->format)->quantise(out, to, numbers);
     }
 }
 

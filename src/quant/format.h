@@ -100,6 +100,10 @@ struct format_info {
     quantise_function quantise;     /* NULL: nothing here writes this format */
 };
 
+/* Affine formats have two: the table's is MLX's own, which gives MLX's bits; this one looks
+ * for the scales and biases of least squares, and is never farther off. */
+void quantise_affine_closest(struct quantised_row out, const struct weight *like, const float *in);
+
 /* FORMAT_COUNT gives an entry called "unknown", with blocks of nothing. */
 const struct format_info *format_info(enum format format);
 

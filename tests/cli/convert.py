@@ -84,6 +84,10 @@ def check_usage(scratch):
             out / "a/b")
     refused("a text as source", 1, "neither a checkpoint directory nor a .gguf", "convert", TEXT,
             out)
+    refused("rows that fill no groups", 1, "the experts of layer 0 have rows of 24 numbers, for q4 "
+            "they must be a multiple of 32", "convert",
+            SOURCE / "tests/fixtures/golden/qwen3_next_sharded", out, "--experts", "q4")
+    check("nothing is there", not out.exists() and not pathlib.Path(f"{out}.partial").exists())
     out.mkdir()
     (out / "mine").touch()
     refused("a directory of mine", 1, "is there already", "convert", PEBBLE, out)

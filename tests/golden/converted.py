@@ -4,6 +4,7 @@
 Checkpoints of the source tree and of $MOEFLUX_FIXTURES, and random ones of many formats, go
 through `moeflux convert`; logits, tokens, ids and texts are compared with the original's, the
 source is taken away first, and the packed one is converted once more."""
+import array
 import json
 import os
 import pathlib
@@ -120,6 +121,31 @@ class Test:
         self.check(f"{preset} mlx {bits} bits", path, tokenizer=True)
         shutil.rmtree(path)
 
+    def check_requantised(self, what):
+        """Fewer bits, other logits: how far off, against the spread of the logits."""
+        packed, model = self.scratch / "packed", self.scratch / "bf16.gguf"
+        self.tool("make_random_gguf.py", "--preset", what, "--quant", "bf16", "--experts", 8,
+                  "--vocab", 512, "--layers", 4, "--pool-mib", 1, "--out", model)
+
+        def logits(path):
+            found = array.array("f", self.run("logits", "-m", path, "--tokens", IDS, "-o", "-"))
+            mean = sum(found) / len(found)
+            return [x - mean for x in found]
+
+        before = logits(model)
+        size = sum(x * x for x in before)
+        last = 0
+        for experts, rest, most in (("q8", "bf16", 0.01), ("q8", "q8", 0.03), ("q4", "q8", 0.1),
+                                    ("q3", "q8", 0.2), ("q2", "q8", 0.35)):
+            shutil.rmtree(packed, ignore_errors=True)
+            self.run("convert", model, packed, "--experts", experts, "--rest", rest, "--verify")
+            after = logits(packed)
+            off = (sum((a - b) ** 2 for a, b in zip(after, before)) / size) ** 0.5
+            print(f"    {what}, experts {experts}, rest {rest}: {off:.4f}")
+            self.expect(f"{what}, {experts}, {rest}", last < off < most, True)
+            if rest == "q8":
+                last = off
+
     def check_ancestors(self):
         for options in [], ["--binary-tokenizer"], ["--two-bit"]:
             path = self.scratch / "ancestors"
@@ -142,6 +168,8 @@ def main():
         for quant in "bf16", "q8_0", "q4_k_m", "q5_1", "iq4_xs":
             test.check_gguf("tiny-qwen3moe", quant)
         test.check_split()
+        test.check_requantised("tiny-qwen3next")
+        test.check_requantised("tiny-deepseek2")
         for preset, bits in (("tiny-qwen35moe", 3), ("tiny-deepseek2", 8), ("tiny-qwen3next", 6)):
             test.check_mlx(preset, bits)
         test.check_ancestors()
