@@ -93,6 +93,57 @@ typedef struct mf_files {
 typedef enum mf_log_level { MF_LOG_DEBUG, MF_LOG_INFO, MF_LOG_WARNING } mf_log_level;
 typedef void (*mf_log_function)(void *user, mf_log_level level, const char *text);
 
+/* ---------------------------------------------------------------- profiles */
+
+/* Where the time of a step goes. */
+#define MF_STAGE_LIST(X)                                                                           \
+    X(EMBEDDING, "embedding")                                                                      \
+    X(ATTENTION, "attention")                                                                      \
+    X(LATENT_ATTENTION, "latent attention")                                                        \
+    X(DELTA, "delta net")                                                                          \
+    X(ROUTER, "router")                                                                            \
+    X(PREDICTION, "prediction") /* a router before its time, to read ahead */                      \
+    X(EXPERT_WAIT, "expert wait")                                                                  \
+    X(EXPERTS, "experts")                                                                          \
+    X(SHARED_EXPERT, "shared expert")                                                              \
+    X(EXPERT_SUM, "expert sum")                                                                    \
+    X(DENSE, "dense feed-forward")                                                                 \
+    X(HEAD, "head")
+
+typedef enum mf_stage {
+#define MF_STAGE_ENUM(name, text) MF_STAGE_##name,
+    MF_STAGE_LIST(MF_STAGE_ENUM)
+#undef MF_STAGE_ENUM
+        MF_STAGE_COUNT
+} mf_stage;
+
+MF_API const char *mf_stage_name(mf_stage stage); /* "attention" */
+
+typedef enum mf_trace_kind {
+    MF_TRACE_SPAN,       /* an operation or a stage, on one worker */
+    MF_TRACE_READ_BEGIN, /* of an expert; the end has the same layer and detail */
+    MF_TRACE_READ_END,
+    MF_TRACE_COUNTER /* from begin_ns on, `name` is `value` */
+} mf_trace_kind;
+
+typedef struct mf_trace_event {
+    mf_trace_kind kind;
+    uint32_t worker;
+    const char *name;  /* lives for ever */
+    uint64_t begin_ns; /* CLOCK_MONOTONIC */
+    union {
+        uint64_t end_ns; /* of a span */
+        uint64_t value;  /* of a counter */
+    };
+    int32_t layer;   /* -1: none */
+    uint32_t detail; /* of a read the expert's id, of a stage its rows or experts */
+    mf_stage stage;  /* that a span belongs to; MF_STAGE_COUNT: none */
+} mf_trace_event;
+
+/* Called between steps by the thread that feeds, with events that are borrowed for the
+ * call: those of one worker after those of another, each in the order of their ends. */
+typedef void (*mf_trace_function)(void *user, const mf_trace_event *events, size_t count);
+
 /* ------------------------------------------------------------------ engine */
 
 typedef struct mf_engine mf_engine;
@@ -105,11 +156,17 @@ typedef struct mf_engine_options {
     void *log_user;
     const mf_allocator *allocator; /* NULL: the C heap; copied */
     const mf_files *files;         /* NULL: POSIX; copied */
+    bool profile;                  /* mf_stats has times by stage */
+    mf_trace_function trace;       /* NULL: no events; else `profile` is true, too */
+    void *trace_user;
 } mf_engine_options;
 
 /* `options` may be NULL. */
 MF_API mf_status mf_engine_open(mf_engine **out, const mf_engine_options *options, mf_error *why);
 MF_API void mf_engine_close(mf_engine *engine); /* NULL is legal, as in every close */
+
+/* Hands over the events that `trace` has not had yet, as closing does. */
+MF_API void mf_engine_flush_trace(mf_engine *engine);
 
 /* "0.1.0" */
 MF_API const char *mf_version(void);
@@ -274,6 +331,10 @@ typedef struct mf_stats {
     uint64_t disk_bytes;
     double disk_seconds; /* in which at least one read was under way */
     uint32_t disk_depth; /* reads that are under way at a time, at most */
+
+    /* by mf_stage, in prompts and in decode; all 0 unless the engine's `profile` is on */
+    double prompt_stage_seconds[MF_STAGE_COUNT];
+    double decode_stage_seconds[MF_STAGE_COUNT];
 } mf_stats;
 
 MF_API void mf_session_stats(const mf_session *session, mf_stats *out);

@@ -17,6 +17,7 @@ struct common_settings {
     struct maybe_count seed;
     const char *expert_mode, *read_ahead, *reader;
     bool stats, stats_json;
+    const char *trace; /* file, or NULL */
 };
 
 enum { COMMAND_GROUPS = 4 };

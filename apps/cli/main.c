@@ -46,6 +46,8 @@ static const struct option common_options[] = {
       .help = "afterwards, a table of times and expert statistics on stderr" },
     { 0, "stats-json", OPTION_FLAG, offsetof(struct common_settings, stats_json), NULL,
       .help = "the same as one line of JSON on stderr" },
+    { 0, "trace", OPTION_TEXT, offsetof(struct common_settings, trace), "FILE.json",
+      .help = "every operation and read with its time, for ui.perfetto.dev" },
     { 0, "version", OPTION_FLAG, 0, NULL, .help = "the program's version" },
     { 'h', "help", OPTION_FLAG, 0, NULL, .help = "this text" },
 };

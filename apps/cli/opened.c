@@ -38,6 +38,7 @@ static mf_status open_parts(struct opened *out, const struct common_settings *se
         .thread_count = (uint32_t)settings->threads.value,
         .backend = settings->backend,
         .log = pass_note,
+        .profile = settings->stats,
     };
     mf_model_options model = { .memory_bytes = settings->memory_bytes.value,
                                .expert_mode = expert_mode_of(settings->expert_mode),
@@ -45,6 +46,11 @@ static mf_status open_parts(struct opened *out, const struct common_settings *se
                                .reader = is_named(settings->reader) ? settings->reader : NULL };
     mf_status status = model_path_resolve(out->path, settings->model, why);
 
+    if (status == MF_OK && settings->trace) {
+        status = trace_file_open_new(&out->trace, settings->trace, why);
+        engine.trace = trace_file_take;
+        engine.trace_user = out->trace;
+    }
     if (status == MF_OK) status = mf_engine_open(&out->engine, &engine, why);
     if (status == MF_OK) status = mf_model_open(&out->model, out->engine, out->path, &model, why);
     return status;
@@ -75,9 +81,12 @@ mf_status opened_open(struct opened *out, const struct common_settings *settings
 
 void opened_close(struct opened *opened)
 {
+    mf_error why = { .text = "" };
+
     mf_session_close(opened->session);
     mf_model_close(opened->model);
     mf_engine_close(opened->engine);
+    if (trace_file_finish(opened->trace, &why) != MF_OK) output_failed(&why);
     free(opened->path);
     *opened = (struct opened){ 0 };
 }

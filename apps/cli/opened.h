@@ -4,12 +4,14 @@
 
 #include "command.h"
 #include "model/tokenizer.h"
+#include "trace_file.h"
 
 struct opened {
     char *path; /* of the checkpoint, resolved */
     mf_engine *engine;
     mf_model *model;
     mf_session *session;
+    struct trace_file *trace; /* NULL: none was asked for */
 };
 
 /* As the common settings say.  After a failure nothing stays open. */
@@ -18,6 +20,9 @@ mf_status opened_open(struct opened *out, const struct common_settings *settings
 /* Engine and model alone; the session is the caller's to open, and closed with them. */
 mf_status opened_open_model(struct opened *out, const struct common_settings *settings,
                             mf_error *why);
+
+/* Writes the trace, too; a trace that cannot be written is said on stderr, and the program
+ * will end with EXIT_FAILED. */
 void opened_close(struct opened *opened);
 
 /* The ids of a text, every added token recognised. */

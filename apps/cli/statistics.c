@@ -36,10 +36,29 @@ static void print_speed(const char *name, uint64_t tokens, double seconds)
             (unsigned long long)tokens, seconds, rate_per_second(tokens, seconds));
 }
 
-static void print_share(const char *name, double seconds, double total)
+static double percent_of(double part, double total)
 {
-    fprintf(stderr, "  %-16s %8.3f s  %5.1f%%\n", name, seconds,
-            total > 0 ? 100.0 * seconds / total : 0.0);
+    return total > 0 ? 100.0 * part / total : 0.0;
+}
+
+/* A line for each stage that took time: its share of the prompts' time and of decode's. */
+static void print_stages(const mf_stats *stats)
+{
+    double prompt_left = stats->prompt_seconds, decode_left = stats->decode_seconds;
+
+    fprintf(stderr, "  %-18s %10s %7s   %10s %7s\n", "", "prompt s", "", "generate s", "");
+    for (int stage = 0; stage <= MF_STAGE_COUNT; stage++) {
+        bool rest = stage == MF_STAGE_COUNT;
+        double prompt = rest ? prompt_left : stats->prompt_stage_seconds[stage];
+        double decode = rest ? decode_left : stats->decode_stage_seconds[stage];
+        prompt_left -= prompt;
+        decode_left -= decode;
+        if (prompt <= 0 && decode <= 0) continue;
+        fprintf(stderr, "  %-18s %10.3f %6.1f%%   %10.3f %6.1f%%\n",
+                rest ? "other" : mf_stage_name((mf_stage)stage), prompt,
+                percent_of(prompt, stats->prompt_seconds), decode,
+                percent_of(decode, stats->decode_seconds));
+    }
 }
 
 /* In the order of the numbers: where each use of an expert found it. */
@@ -84,19 +103,12 @@ static void print_table(const mf_stats *stats, const struct terminal *terminal)
 {
     const char *bold = terminal_style(terminal->colour_err, STYLE_BOLD);
     const char *plain = terminal_style(terminal->colour_err, STYLE_PLAIN);
-    double total = stats->prompt_seconds + stats->decode_seconds;
-    double known = stats->attention_seconds + stats->expert_wait_seconds + stats->expert_seconds +
-                   stats->head_seconds;
 
     fprintf(stderr, "%sspeed%s\n", bold, plain);
     print_speed("prompt", stats->prompt_tokens, stats->prompt_seconds);
     print_speed("generated", stats->decode_tokens, stats->decode_seconds);
     fprintf(stderr, "%stime%s\n", bold, plain);
-    print_share("attention", stats->attention_seconds, total);
-    print_share("expert wait", stats->expert_wait_seconds, total);
-    print_share("experts", stats->expert_seconds, total);
-    print_share("head", stats->head_seconds, total);
-    print_share("other", total > known ? total - known : 0.0, total);
+    print_stages(stats);
     fprintf(stderr, "%sexperts%s\n", bold, plain);
     print_experts(stats);
     fprintf(stderr, "%sdisk%s\n", bold, plain);

@@ -26,6 +26,9 @@ void streams_guard(void)
 /* errno of the first write to stdout that failed: stdio itself forgets it. */
 static int output_problem;
 
+/* Another output has failed, and that has been said. */
+static bool other_failed;
+
 static bool remember_problem(bool failed)
 {
     if (failed && output_problem == 0) output_problem = errno;
@@ -52,6 +55,7 @@ bool output_is_lost(void)
 
 int streams_finish(int code)
 {
+    if (other_failed && code == EXIT_DONE) code = EXIT_FAILED;
     if (!output_is_lost()) return code;
     if (output_problem == EPIPE || reader_is_gone()) return code;
     fprintf(stderr, "moeflux: standard output cannot be written%s%s\n", output_problem ? ": " : "",
@@ -63,6 +67,12 @@ int report(const mf_error *why)
 {
     fprintf(stderr, "moeflux: %s\n", why->text[0] ? why->text : mf_status_text(why->status));
     return EXIT_FAILED;
+}
+
+void output_failed(const mf_error *why)
+{
+    report(why);
+    other_failed = true;
 }
 
 void note(const char *format, ...)

@@ -31,6 +31,9 @@ bool output_is_lost(void);
 /* "moeflux: <sentence>" on stderr; returns EXIT_FAILED. */
 int report(const mf_error *why);
 
+/* The same, where nobody is left to return it: streams_finish will. */
+void output_failed(const mf_error *why);
+
 /* A hint that is neither data nor failure, "moeflux: note: …" on stderr. */
 void note(const char *format, ...) MF_PRINTF(1, 2);
 

@@ -57,6 +57,15 @@ mf_status mf_engine_open(mf_engine **out, const mf_engine_options *options, mf_e
     if (status == MF_OK)
         status = backend_cpu_new(&engine->backend, &engine->allocator, engine->pool,
                                  engine->kernels, engine->exact, why);
+    if (status == MF_OK && (options->profile || options->trace))
+        status = tracer_new(&engine->tracer,
+                            &(struct tracer_options){ .allocator = &engine->allocator,
+                                                      .machine = &engine->machine,
+                                                      .worker_count = threads,
+                                                      .function = options->trace,
+                                                      .user = options->trace_user },
+                            why);
+    if (status == MF_OK) engine->backend->tracer = engine->tracer;
     if (status == MF_OK)
         *out = engine;
     else
@@ -68,10 +77,23 @@ void mf_engine_close(mf_engine *engine)
 {
     if (!engine) return;
     if (engine->backend) engine->backend->functions->free(engine->backend);
+    tracer_free(engine->tracer);
     thread_pool_free(engine->pool);
     pthread_mutex_destroy(&engine->lock);
     mf_allocator allocator = engine->allocator;
     allocator.release(allocator.user, engine, sizeof *engine);
+}
+
+void mf_engine_flush_trace(mf_engine *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    tracer_flush(engine->tracer);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+const char *mf_stage_name(mf_stage stage)
+{
+    return stage_name(stage);
 }
 
 /* ------------------------------------------------------------------- model */
@@ -97,7 +119,8 @@ static mf_status open_experts(mf_model *model, const mf_model_options *options, 
                                           .layers = model->model.weights.layers,
                                           .config = &model->model.config,
                                           .budget_bytes = api_expert_budget(model),
-                                          .promise = options->memory_bytes != 0 };
+                                          .promise = options->memory_bytes != 0,
+                                          .tracer = model->engine->tracer };
     static const enum expert_ahead ahead[] = { [MF_READ_AHEAD_MEASURED] = AHEAD_MEASURED,
                                                [MF_READ_AHEAD_NEVER] = AHEAD_NEVER,
                                                [MF_READ_AHEAD_ALWAYS] = AHEAD_ALWAYS };
@@ -391,6 +414,11 @@ void mf_session_stats(const mf_session *session, mf_stats *out)
                        .disk_bytes = disk.bytes,
                        .disk_seconds = disk.seconds,
                        .disk_depth = disk.depth };
+    double tick_seconds = tracer_tick_seconds(engine->tracer);
+    for (int i = 0; i < MF_STAGE_COUNT; i++) {
+        out->prompt_stage_seconds[i] = (double)s->forward.times.stage_ticks[0][i] * tick_seconds;
+        out->decode_stage_seconds[i] = (double)s->forward.times.stage_ticks[1][i] * tick_seconds;
+    }
 }
 
 void mf_session_reset_stats(mf_session *session)

@@ -11,6 +11,7 @@
 
 #include "backend/graph.h"
 #include "base/thread_pool.h"
+#include "base/trace.h"
 #include "kernels/kernels.h"
 
 /* Tokens per page of a key/value cache. */
@@ -130,6 +131,7 @@ struct backend_functions {
 struct backend {
     const struct backend_functions *functions;
     enum kv_format kv_format; /* in which it wants its caches */
+    struct tracer *tracer; /* borrowed; NULL: nobody looks */
 };
 
 /* The CPU with one set of kernels; pool and allocator are borrowed.  `exact`: the plain f32

@@ -28,6 +28,19 @@ const char *op_name(enum op_kind kind)
     return kind < OP_KINDS ? names[kind] : "?";
 }
 
+const char *op_label(const struct op *op)
+{
+#define PROJECT_LABEL(slot)     [SLOT_##slot] = "project " #slot,
+#define ADD_PROJECT_LABEL(slot) [SLOT_##slot] = "add project " #slot,
+    static const char *const project[] = { SLOT_LIST(PROJECT_LABEL) };
+    static const char *const add_project[] = { SLOT_LIST(ADD_PROJECT_LABEL) };
+#undef PROJECT_LABEL
+#undef ADD_PROJECT_LABEL
+    if (op->kind == OP_PROJECT) return project[op->weight];
+    if (op->kind == OP_ADD_PROJECT) return add_project[op->weight];
+    return op_name(op->kind);
+}
+
 void graph_begin(struct graph *graph, const char *label, const uint32_t widths[SHARED_COUNT])
 {
     *graph = (struct graph){ .label = label, .buffer_count = SHARED_COUNT };
@@ -82,7 +95,8 @@ static void finish(struct graph *g, const struct op *op)
     touch(g, op->a, index);
     touch(g, op->b, index);
     touch(g, op->c, index);
-    g->ops[g->op_count++] = *op;
+    g->ops[g->op_count] = *op;
+    g->ops[g->op_count++].stage = g->stage;
 }
 
 void op_embed(struct graph *g, buffer x)

@@ -16,6 +16,7 @@
 
 #include "base/common.h"
 #include "model/slots.h"
+#include "moeflux.h"
 
 /* An index in a struct of its own, so that a wrong wiring does not compile. */
 typedef struct {
@@ -96,6 +97,7 @@ struct router_shape {
 
 struct op {
     enum op_kind kind;
+    mf_stage stage;      /* for profiles */
     buffer out, a, b, c; /* as the list above says; unused ones are NO_BUFFER */
     enum slot weight, weight2;
     float epsilon;
@@ -125,6 +127,7 @@ struct graph {
     struct graph_buffer buffers[GRAPH_BUFFERS_MAX];
     uint16_t buffer_count; /* the shared ones included */
     bool full;             /* an op or a buffer did not fit */
+    mf_stage stage;        /* of the ops that are added from here on */
 };
 
 /* An empty graph; `widths` are those of the shared buffers. */
@@ -171,5 +174,8 @@ void op_route(struct graph *g, buffer logits, const struct router_shape *shape);
 void op_combine(struct graph *g, buffer out, buffer shared, buffer scale);
 
 const char *op_name(enum op_kind kind);
+
+/* For profiles, with the weight of a product: "project DELTA_QKV". */
+const char *op_label(const struct op *op);
 
 #endif

@@ -77,6 +77,13 @@ static uint64_t saved_states(void)
     return (uint64_t)high << 32 | low;
 }
 
+static void probe_ticks(struct machine *m)
+{
+    const unsigned power_leaf = 0x80000007u, invariant_tsc = 1u << 8;
+    unsigned a, b, c, d;
+    m->steady_ticks = __get_cpuid(power_leaf, &a, &b, &c, &d) && (d & invariant_tsc);
+}
+
 static void probe_instructions(struct machine *m)
 {
     enum { STATE_AVX = 0x6, STATE_AVX512 = 0xe6, STATE_AMX = 0x60000 };
@@ -105,6 +112,11 @@ static void probe_instructions(struct machine *m)
 
 #elif defined(__aarch64__)
 
+static void probe_ticks(struct machine *m)
+{
+    m->steady_ticks = true; /* cntvct_el0 is one by definition */
+}
+
 static void probe_instructions(struct machine *m)
 {
     unsigned long first = getauxval(AT_HWCAP), second = getauxval(AT_HWCAP2);
@@ -114,6 +126,11 @@ static void probe_instructions(struct machine *m)
 }
 
 #else
+
+static void probe_ticks(struct machine *m)
+{
+    (void)m;
+}
 
 static void probe_instructions(struct machine *m)
 {
@@ -126,6 +143,7 @@ void machine_probe(struct machine *out)
 {
     *out = (struct machine){ .core_count = usable_cores() };
     probe_memory(out);
+    probe_ticks(out);
     probe_instructions(out);
 }
 

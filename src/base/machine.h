@@ -9,8 +9,9 @@ struct machine {
     uint64_t memory_bytes;    /* in all, a control group's limit respected */
     uint64_t available_bytes; /* free or quickly made free */
     size_t page_bytes;
-    bool avx2;   /* AVX2, FMA and F16C */
-    bool avx512; /* F, BW, DQ, VL, CD */
+    bool steady_ticks; /* the CPU has a counter that is a clock: as fast always, on all cores */
+    bool avx2;         /* AVX2, FMA and F16C */
+    bool avx512;       /* F, BW, DQ, VL, CD */
     bool avx512_vnni;
     bool avx512_bf16;
     bool avx512_vbmi;

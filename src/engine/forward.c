@@ -187,7 +187,9 @@ static mf_status run_experts(const struct step *step, uint32_t layer, mf_error *
     expert_visit_begin_rows(&visit, f->experts, &wish);
     mf_status status = predict_experts(step, layer + 1, why);
     if (status != MF_OK) return status;
+    uint64_t time = trace_now(f->backend->tracer);
     while ((count = expert_visit_next(&visit, f->leases, f->config->experts, &status, why)) > 0) {
+        time = trace_stage(f->backend->tracer, MF_STAGE_EXPERT_WAIT, time, (uint32_t)count);
         for (size_t i = 0; i < count; i++) f->works[i] = work_for(f, &f->leases[i]);
         struct expert_batch batch = { .works = f->works,
                                       .work_count = count,
@@ -197,6 +199,7 @@ static mf_status run_experts(const struct step *step, uint32_t layer, mf_error *
                                       .answers = f->shared[SHARED_EXPERTS] };
         status = f->backend->functions->run_experts(f->backend, &batch, why);
         for (size_t i = 0; i < count; i++) expert_lease_end(&f->leases[i]);
+        time = trace_stage(f->backend->tracer, MF_STAGE_EXPERTS, time, (uint32_t)count);
         if (status != MF_OK) break;
     }
     return status;
@@ -245,6 +248,8 @@ static mf_status run_layer(const struct step *step, uint32_t layer, mf_error *wh
     const struct observer *observer = f->observer;
     const struct weight *slots = f->weights->layers[layer].slots;
     enum ffn_kind ffn = f->config->ffns[layer];
+    uint64_t time = trace_now(f->backend->tracer);
+    trace_layer(f->backend->tracer, (int32_t)layer);
     double begin = clock_seconds();
     mf_status status =
         run_recipe(step, &f->recipes.before[f->config->mixers[layer]][ffn], slots, why);
@@ -254,6 +259,8 @@ static mf_status run_layer(const struct step *step, uint32_t layer, mf_error *wh
     if (status == MF_OK) status = run_second_half(step, layer, why);
     f->times.mixer_seconds += routed - begin;
     f->times.expert_seconds += clock_seconds() - routed;
+    trace_span(f->backend->tracer, "layer", time, (uint32_t)step->row_count);
+    trace_layer(f->backend->tracer, -1);
     return status;
 }
 
@@ -261,13 +268,28 @@ mf_status forward_layer(struct forward *f, uint32_t layer, size_t row_count, siz
                         mf_error *why)
 {
     struct step step = { .forward = f, .part_count = span_count, .row_count = row_count };
+    trace_count_into(f->backend->tracer, NULL);
     return run_layer(&step, layer, why);
 }
 
 mf_status forward_experts(struct forward *f, uint32_t layer, size_t row_count, mf_error *why)
 {
     struct step step = { .forward = f, .row_count = row_count };
+    trace_count_into(f->backend->tracer, NULL);
     return run_second_half(&step, layer, why);
+}
+
+/* What the store holds and has done, for a trace. */
+static void trace_store(const struct forward *f)
+{
+    struct tracer *tracer = f->backend->tracer;
+    if (!tracer) return;
+    struct expert_counters counters = expert_store_counters(f->experts);
+    trace_counter(tracer, "experts in memory", expert_store_sizes(f->experts).present);
+    trace_counter(tracer, "bytes read", counters.bytes_read);
+    trace_counter(tracer, "experts from memory", counters.hits);
+    trace_counter(tracer, "experts missed", counters.misses + counters.ahead_late);
+    tracer_flush_full(tracer);
 }
 
 mf_status forward_step(struct forward *f, const struct step_part *parts, size_t part_count,
@@ -281,6 +303,9 @@ mf_status forward_step(struct forward *f, const struct step_part *parts, size_t 
                     part_count, f->row_capacity, SPANS_MAX);
     struct step step = { .forward = f, .parts = parts, .part_count = part_count };
     lay_out_rows(&step);
+    bool decode = part_count > 0 && parts[0].decode;
+    uint64_t time = trace_now(f->backend->tracer);
+    trace_count_into(f->backend->tracer, f->times.stage_ticks[decode]);
 
     mf_status status = run_recipe(&step, &f->recipes.start, f->weights->slots, why);
     if (status == MF_OK) observe_hidden(&step, -1);
@@ -291,6 +316,8 @@ mf_status forward_step(struct forward *f, const struct step_part *parts, size_t 
         status = run_layer(&step, layer, why);
         if (status == MF_OK) observe_hidden(&step, (int)layer);
     }
+    trace_span(f->backend->tracer, decode ? "token" : "prompt", time, (uint32_t)rows);
+    trace_store(f);
     if (status != MF_OK) return status;
     for (size_t i = 0; i < part_count; i++) sequence_step_done(parts[i].sequence, parts[i].count);
     return MF_OK;

@@ -112,6 +112,7 @@ static void build_router(struct graph *g, const struct model_config *c, buffer n
 static void build_predict(struct graph *g, const struct builder *b)
 {
     const struct model_config *c = b->config;
+    g->stage = MF_STAGE_PREDICTION;
     build_router(g, c, op_rms_norm(g, graph_shared(SHARED_X), SLOT_FFN_NORM, c->norm_epsilon));
 }
 
@@ -120,7 +121,11 @@ static void build_before(struct graph *g, const struct builder *b, enum mixer_ki
                          enum ffn_kind ffn)
 {
     const struct model_config *c = b->config;
+    static const mf_stage stages[MIXER_KINDS] = { [MIXER_ATTENTION] = MF_STAGE_ATTENTION,
+                                                  [MIXER_LATENT] = MF_STAGE_LATENT_ATTENTION,
+                                                  [MIXER_DELTA] = MF_STAGE_DELTA };
     buffer x = graph_shared(SHARED_X), routed = graph_shared(SHARED_ROUTED);
+    g->stage = stages[mixer];
     buffer normed = op_rms_norm(g, x, SLOT_MIXER_NORM, c->norm_epsilon);
     if (mixer == MIXER_DELTA)
         op_add_project(g, x, build_delta(g, b, normed), SLOT_DELTA_OUT);
@@ -128,6 +133,7 @@ static void build_before(struct graph *g, const struct builder *b, enum mixer_ki
         op_add_project(g, x, build_latent(g, b, normed), SLOT_ATTENTION_OUT);
     else
         op_add_project(g, x, build_attention(g, b, normed), SLOT_ATTENTION_OUT);
+    g->stage = ffn == FFN_EXPERTS ? MF_STAGE_ROUTER : MF_STAGE_DENSE;
     op_rms_norm_into(g, routed, x, SLOT_FFN_NORM, c->norm_epsilon);
     if (ffn == FFN_EXPERTS) build_router(g, c, routed);
 }
@@ -146,23 +152,27 @@ static void build_experts(struct graph *g, const struct builder *b)
 {
     const struct model_config *c = b->config;
     buffer shared = NO_BUFFER, scale = NO_BUFFER;
+    g->stage = MF_STAGE_SHARED_EXPERT;
     if (c->shared_width > 0) {
         buffer hidden = build_swiglu(g, SLOT_SHARED_GATE, SLOT_SHARED_UP, c->shared_width);
         shared = op_project(g, hidden, SLOT_SHARED_DOWN, c->width);
         if (c->shared_scaled)
             scale = op_project(g, graph_shared(SHARED_ROUTED), SLOT_SHARED_SCALE, 1);
     }
+    g->stage = MF_STAGE_EXPERT_SUM;
     op_combine(g, graph_shared(SHARED_X), shared, scale);
 }
 
 static void build_dense(struct graph *g, const struct builder *b)
 {
+    g->stage = MF_STAGE_DENSE;
     buffer hidden = build_swiglu(g, SLOT_DENSE_GATE, SLOT_DENSE_UP, b->config->dense_width);
     op_add_project(g, graph_shared(SHARED_X), hidden, SLOT_DENSE_DOWN);
 }
 
 static void build_head(struct graph *g, const struct builder *b)
 {
+    g->stage = MF_STAGE_HEAD;
     buffer normed =
         op_rms_norm(g, graph_shared(SHARED_X), SLOT_FINAL_NORM, b->config->norm_epsilon);
     op_project_into(g, graph_shared(SHARED_LOGITS), normed, SLOT_HEAD);

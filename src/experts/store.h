@@ -100,6 +100,7 @@ struct expert_store_options {
     enum read_engine engine;
     enum expert_ahead { AHEAD_MEASURED, AHEAD_NEVER, AHEAD_ALWAYS } ahead;
     enum expert_place { PLACE_BY_SIZE, PLACE_RESIDENT, PLACE_MAPPED } place; /* or refused */
+    struct tracer *tracer; /* hears of reads; may be NULL */
 };
 
 /* A budget below what one token needs in one layer, and two experts more, is refused. */

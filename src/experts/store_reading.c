@@ -52,6 +52,8 @@ bool reading_begin(struct expert_store *store, struct async_read **list, uint32_
                                                 .pieces_left = (uint16_t)layout.piece_count };
     store->reads[index] = (struct slot_read){ .ahead = ahead };
     store->slot_of[place] = index;
+    trace_read(store->options.tracer,
+               (struct trace_read){ true, ahead, layer_of(store, place), place % store->experts });
     for (size_t i = layout.piece_count; i-- > 0;) {
         const struct expert_piece *piece = &layout.pieces[i];
         struct async_read *read = take_request(store);
@@ -92,6 +94,9 @@ static void end_read(struct expert_store *store, uint32_t index)
 {
     struct expert_slot *slot = &store->slots[index];
     const struct slot_read *read = &store->reads[index];
+    trace_read(store->options.tracer,
+               (struct trace_read){ false, read->ahead, layer_of(store, slot->place),
+                                    slot->place % store->experts });
     if (read->ahead && read->bytes > 0) {
         store->counters.ahead_reads++;
         store->counters.bytes_ahead += read->bytes;

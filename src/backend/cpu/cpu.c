@@ -41,10 +41,13 @@ static void run_graph(void *argument, struct worker worker)
                            .scratch = run->cpu->scratch + worker.index * run->cpu->scratch_floats,
                            .shared = run->cpu->scratch + worker.count * run->cpu->scratch_floats,
                            .graph = run->graph };
+    struct trace_walk walk = trace_walk_begin(run->cpu->base.tracer, worker.index);
     for (size_t i = 0; i < run->graph->op_count; i++) {
         job.op = &run->graph->ops[i];
         functions[job.op->kind](&job);
+        trace_walk_done(&walk);
         worker_barrier(worker);
+        trace_walk_next(&walk, op_label(job.op), job.op->stage);
     }
 }
 
