@@ -38,7 +38,7 @@ static mf_status open_parts(struct opened *out, const struct common_settings *se
         .thread_count = (uint32_t)settings->threads.value,
         .backend = settings->backend,
         .log = pass_note,
-        .profile = settings->stats,
+        .profile = settings->stats || settings->stats_json,
     };
     mf_model_options model = { .memory_bytes = settings->memory_bytes.value,
                                .expert_mode = expert_mode_of(settings->expert_mode),

@@ -187,12 +187,25 @@ static json_t *experts_json_new(const mf_stats *s)
         s->expert_predict_seconds, "wait_seconds", s->expert_wait_seconds);
 }
 
+/* {"attention":…,"delta net":…}: seconds of the stages that took any. */
+static json_t *stages_json_new(const double *seconds)
+{
+    json_t *out = json_object();
+
+    for (int stage = 0; stage < MF_STAGE_COUNT; stage++) {
+        if (seconds[stage] <= 0) continue;
+        json_object_set_new(out, mf_stage_name((mf_stage)stage), json_real(seconds[stage]));
+    }
+    return out;
+}
+
 static json_t *stats_json_new(const mf_stats *s)
 {
     return json_pack(
-        "{s:{s:I,s:f},s:{s:I,s:f},s:{s:f,s:f,s:f,s:f},s:o,s:{s:s,s:b,s:i,s:I,s:I,s:I,s:f}}",
-        "prompt", "tokens", (json_int_t)s->prompt_tokens, "seconds", s->prompt_seconds, "decode",
-        "tokens", (json_int_t)s->decode_tokens, "seconds", s->decode_seconds, "seconds",
+        "{s:{s:I,s:f,s:o},s:{s:I,s:f,s:o},s:{s:f,s:f,s:f,s:f},s:o,s:{s:s,s:b,s:i,s:I,s:I,s:I,s:f}}",
+        "prompt", "tokens", (json_int_t)s->prompt_tokens, "seconds", s->prompt_seconds, "stages",
+        stages_json_new(s->prompt_stage_seconds), "decode", "tokens", (json_int_t)s->decode_tokens,
+        "seconds", s->decode_seconds, "stages", stages_json_new(s->decode_stage_seconds), "seconds",
         "attention", s->attention_seconds, "expert_wait", s->expert_wait_seconds, "experts",
         s->expert_seconds, "head", s->head_seconds, "experts", experts_json_new(s), "disk",
         "reader", s->expert_reader, "direct", (int)s->expert_direct, "depth", (int)s->disk_depth,

@@ -1,6 +1,7 @@
 /* --trace and --stats: a file that others can read, and where the time went. */
 #include "program.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -71,6 +72,29 @@ static void statistics_tell_where_the_time_went(void **state)
     run_free(&run);
 }
 
+static void statistics_as_json_have_stages(void **state)
+{
+    struct run run = PROGRAM(NULL, "generate", "--tokens", STORY, "-n", "4", "--stats-json");
+    json_t *stats = json_loads(run.err, 0, NULL);
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const json_t *phase = json_object_get(stats, i ? "decode" : "prompt");
+        const json_t *stages = json_object_get(phase, "stages"), *seconds;
+        double sum = 0;
+        const char *name;
+        json_object_foreach((json_t *)(uintptr_t)stages, name, seconds)
+        {
+            sum += json_real_value(seconds);
+        }
+        assert_true(json_real_value(json_object_get(stages, "delta net")) > 0);
+        assert_null(json_object_get(stages, "dense feed-forward"));
+        assert_true(sum > 0 && sum <= json_real_value(json_object_get(phase, "seconds")));
+    }
+    json_decref(stats);
+    run_free(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -78,6 +102,7 @@ int main(void)
         cmocka_unit_test(streamed_experts_are_traced),
         cmocka_unit_test(a_trace_that_cannot_be_written_is_a_failure),
         cmocka_unit_test(statistics_tell_where_the_time_went),
+        cmocka_unit_test(statistics_as_json_have_stages),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
