@@ -47,7 +47,8 @@ extern "C" {
     X(MF_ERR_CANNOT_TRUNCATE, -9, "the state cannot be cut back to this position")                 \
     X(MF_ERR_TEMPLATE, -10, "the chat template failed")                                            \
     X(MF_ERR_GRAMMAR, -11, "malformed grammar or schema")                                          \
-    X(MF_ERR_CANCELLED, -12, "cancelled")
+    X(MF_ERR_CANCELLED, -12, "cancelled")                                                          \
+    X(MF_ERR_NOT_FINITE, -13, "a weight or a result is not a number")
 
 typedef enum mf_status {
 #define MF_STATUS_ENUM(name, value, text) name = value,

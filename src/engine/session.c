@@ -62,6 +62,32 @@ static mf_status each_row(struct session *session, size_t first_index, size_t ro
     return MF_OK;
 }
 
+/* Neither infinite nor NaN: an exponent of all ones is one of the two. */
+static bool all_finite(const float *values, size_t count)
+{
+    const uint32_t exponent = 0x7f800000;
+    uint32_t found = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &values[i], sizeof bits);
+        found |= (bits & exponent) == exponent;
+    }
+    return !found;
+}
+
+/* A checkpoint with such a weight opens, because its experts are not read until they are
+ * chosen; what it computes is refused here. */
+static mf_status check_logits(const struct session *session, const float *logits, mf_error *why)
+{
+    const struct forward *f = &session->forward;
+    char culprit[128] = "no resident weight is the cause: one of an expert that was chosen";
+    if (all_finite(logits, f->config->vocab_size)) return MF_OK;
+    weights_find_not_finite(culprit, sizeof culprit, f->weights, f->config->layer_count);
+    return fail(why, MF_ERR_NOT_FINITE,
+                "the logits are not finite numbers, which they are with sound weights; look at: %s",
+                culprit);
+}
+
 static mf_status feed_chunks(struct session *session, const int32_t *tokens, size_t count,
                              mf_logits_function each, void *user, mf_error *why)
 {
@@ -77,6 +103,7 @@ static mf_status feed_chunks(struct session *session, const int32_t *tokens, siz
     const float *logits;
     size_t last_row = (count - 1) % session->chunk_rows;
     mf_status status = forward_logits(&logits, &session->forward, last_row, 1, why);
+    if (status == MF_OK) status = check_logits(session, logits, why);
     if (status != MF_OK) return status;
     memcpy(session->logits, logits, session->sequence.config->vocab_size * sizeof(float));
     return MF_OK;

@@ -44,7 +44,8 @@ static void run(mf_model *model)
     if (mf_model_context_length(model) < options.context_length) options.context_length = 1;
     if (mf_session_open(&session, model, &options, NULL) != MF_OK) return;
     mf_status status = mf_session_feed(session, tokens, options.context_length == 1 ? 1 : 2, NULL);
-    must(status == MF_OK && mf_session_logits(session));
+    /* weights of zero and an epsilon of zero make NaN, which has an error of its own */
+    must(status == MF_ERR_NOT_FINITE || (status == MF_OK && mf_session_logits(session)));
     mf_session_close(session);
 }
 

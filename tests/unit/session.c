@@ -615,6 +615,56 @@ static void work_is_counted(void **state)
     tiny_engine_close(&t);
 }
 
+/* Scale `index` of a matrix becomes NaN or infinite. */
+static void damage(struct tiny_model *tiny, const char *name, uint32_t layer, size_t index,
+                   float value)
+{
+    struct tiny_tensor *t = tiny_model_find(tiny, name, layer);
+    format_store(t->format, t->bytes, index, value);
+}
+
+/* Weights that are not numbers: named after the first step, wherever they are. */
+static void numbers_that_are_none_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *tensor;
+        uint32_t layer;
+        float value;
+        const char *says;
+    } cases[] = {
+        { "layers.%u.mlp.gate.scales", 2, NAN, "row 0 of ROUTER in layer 2" },
+        { "layers.%u.self_attn.q_norm.weight", 1, INFINITY, "row 0 of Q_NORM in layer 1" },
+        { "lm_head.biases", 0, -INFINITY, "row 0 of HEAD" },
+        { "layers.%u.mlp.switch_mlp.down_proj.scales", 3, NAN, "one of an expert" },
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct tiny_engine t;
+        struct tiny_shape shape = tiny_affine;
+        mf_error why = { 0 };
+        mf_model *model;
+        mf_session *session;
+        int32_t tokens[20];
+        shape.experts = shape.experts_per_token; /* so that the damaged one is chosen */
+        tiny_engine_open(&t, &shape, NULL);
+        tiny_tokens(tokens, &t, COUNT_OF(tokens));
+        damage(&t.tiny, cases[i].tensor, cases[i].layer, 0, cases[i].value);
+        tiny_model_write(&t.tiny);
+        tiny_must(mf_model_open(&model, t.engine, TINY_PATH, NULL, &why), &why);
+        tiny_must(mf_session_open(&session, model, NULL, &why), &why);
+        for (size_t count = 1; count <= COUNT_OF(tokens); count += 19) {
+            assert_int_equal(mf_session_feed(session, tokens, count, &why), MF_ERR_NOT_FINITE);
+            if (!strstr(why.text, cases[i].says))
+                fail_msg("%s: nothing of \"%s\"", why.text, cases[i].says);
+            assert_int_equal(mf_session_position(session), 0); /* as it was before */
+            assert_null(mf_session_logits(session));
+        }
+        mf_session_close(session);
+        mf_model_close(model);
+        tiny_engine_close(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -634,6 +684,7 @@ int main(void)
         cmocka_unit_test(fewer_experts_may_be_used),
         cmocka_unit_test(nothing_is_allocated_after_open),
         cmocka_unit_test(work_is_counted),
+        cmocka_unit_test(numbers_that_are_none_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

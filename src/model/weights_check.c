@@ -1,0 +1,60 @@
+/* weights_check.c: which weight of a damaged checkpoint is not a number. */
+#include "model/weights.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *const slot_names[] = {
+#define SLOT_NAME(name) #name,
+    SLOT_LIST(SLOT_NAME)
+#undef SLOT_NAME
+};
+
+static bool row_is_finite(const float *row, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        if (!isfinite(row[i])) return false;
+    return true;
+}
+
+/* The first row of the matrix that has such a number; its rows when there is none. */
+static uint64_t find_row(const struct weight *weight)
+{
+    uint64_t row = 0;
+    float *numbers = malloc(weight->cols * sizeof *numbers + 1);
+    if (!numbers) return weight->rows;
+    for (; row < weight->rows; row++) {
+        weight_dequantise_row(numbers, weight, row);
+        if (!row_is_finite(numbers, weight->cols)) break;
+    }
+    free(numbers);
+    return row;
+}
+
+static bool find_slot(char *out, size_t capacity, const struct weight slots[SLOT_COUNT],
+                      const char *where)
+{
+    for (int slot = 0; slot < SLOT_COUNT; slot++) {
+        const struct weight *weight = &slots[slot];
+        if (!weight->values) continue;
+        uint64_t row = find_row(weight);
+        if (row == weight->rows) continue;
+        snprintf(out, capacity, "row %llu of %s%s", (unsigned long long)row, slot_names[slot],
+                 where);
+        return true;
+    }
+    return false;
+}
+
+bool weights_find_not_finite(char *out, size_t capacity, const struct weights *weights,
+                             uint32_t layer_count)
+{
+    if (find_slot(out, capacity, weights->slots, "")) return true;
+    for (uint32_t i = 0; i < layer_count; i++) {
+        char where[32];
+        snprintf(where, sizeof where, " in layer %u", i);
+        if (find_slot(out, capacity, weights->layers[i].slots, where)) return true;
+    }
+    return false;
+}
