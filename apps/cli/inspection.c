@@ -11,207 +11,226 @@
 
 enum { CONFIG_LIMIT = 64 << 20 };
 
-/* ----------------------------------------------------------------- opening */
+const char *const class_names[CLASS_COUNT] = {
+    [CLASS_EMBEDDING] = "embedding",   [CLASS_ATTENTION] = "attention",
+    [CLASS_DELTA] = "delta nets",      [CLASS_ROUTERS] = "routers",
+    [CLASS_SHARED] = "shared experts", [CLASS_DENSE] = "dense layers",
+    [CLASS_NORMS] = "norms",           [CLASS_HEAD] = "head",
+    [CLASS_EXPERTS] = "experts",       [CLASS_EXTRA] = "vision, prediction",
+    [CLASS_UNKNOWN] = "unknown",
+};
 
-static void note_problem(struct inspection *i, mf_status status, const mf_error *problem)
+/* ----------------------------------------------------------------- classes */
+
+static enum tensor_class class_of(enum slot slot)
 {
-    i->supported = status == MF_OK;
-    if (i->supported) i->family = i->config.family->name;
-    snprintf(i->problem, sizeof i->problem, "%s", i->supported ? "" : problem->text);
-}
-
-static mf_status open_tensors(struct inspection *i, const char *parts, mf_error *why)
-{
-    bool packed = false;
-    mf_status status = packed_probe(&packed, &files_posix, i->path, why);
-
-    if (status != MF_OK) return status;
-    if (packed) {
-        i->layout = "packed";
-        return packed_open(&i->packed, &i->directory, &files_posix, i->path, why);
-    }
-    if (strcmp(parts, i->path) == 0) {
-        i->layout = "safetensors";
-        return safetensors_open(&i->directory, &files_posix, i->path, why);
-    }
-    i->layout = "ancestors";
-    return seeds_layout_open_parent(&i->directory, &files_posix, i->path, false, why);
-}
-
-static mf_status open_directory(struct inspection *i, const char *parts, mf_error *why)
-{
-    char path[PATH_CAPACITY];
-    mf_error problem = { .text = "" };
-    mf_status status = path_join(path, sizeof path, parts, "config.json", why);
-    if (status == MF_OK) {
-        status = json_read_file_new(&i->config_json, &files_posix, path, CONFIG_LIMIT, why);
-    }
-    if (status == MF_OK) status = open_tensors(i, parts, why);
-    if (status != MF_OK) return status;
-    i->family = json_string_value(json_object_get(i->config_json, "model_type"));
-    note_problem(i, config_parse(&i->config, i->config_json, &i->arena, path, &problem), &problem);
-    return MF_OK;
-}
-
-/* The tensors have been listed, the metadata read. */
-static mf_status read_metadata(struct inspection *i, mf_error *why)
-{
-    const struct tensor *embedding;
-    mf_error problem = { .text = "" };
-    mf_status status = metadata_maybe_text(&i->family, &i->metadata, "general.architecture", why);
-
-    if (status != MF_OK) return status;
-    embedding = tensor_find(&i->directory, "token_embd.weight");
-    if (!embedding || embedding->rank != 2 || embedding->shape[0] > INT32_MAX) {
-        snprintf(i->problem, sizeof i->problem, "the matrix token_embd.weight is missing");
-        return MF_OK;
-    }
-    status = config_from_metadata(&i->config, &i->metadata, (uint32_t)embedding->shape[0],
-                                  &i->arena, &problem);
-    note_problem(i, status, &problem);
-    return MF_OK;
-}
-
-static mf_status open_gguf(struct inspection *i, mf_error *why)
-{
-    mf_status status =
-        checkpoint_gguf_open(&i->directory, &i->metadata, &files_posix, i->path, why);
-
-    i->layout = "GGUF";
-    return status == MF_OK ? read_metadata(i, why) : status;
-}
-
-/* A packed model that was made from a GGUF file: `path` has its values. */
-static mf_status open_packed_metadata(struct inspection *i, const char *path, mf_error *why)
-{
-    struct tensor_directory none;
-    mf_status status = packed_open(&i->packed, &i->directory, &files_posix, i->path, why);
-
-    i->layout = "packed";
-    tensor_directory_init(&none, &allocator_heap);
-    if (status == MF_OK) {
-        status = checkpoint_gguf_open(&none, &i->metadata, &files_posix, path, why);
-    }
-    tensor_directory_free(&none);
-    return status == MF_OK ? read_metadata(i, why) : status;
-}
-
-static mf_status open_any(struct inspection *i, mf_error *why)
-{
-    char parts[PATH_CAPACITY];
-    mf_status status = MF_OK;
-
-    if (model_path_is_gguf(i->path)) return open_gguf(i, why);
-    status = model_path_of_parts(parts, i->path, why);
-    if (status != MF_OK) return status;
-    if (model_path_is_gguf(parts)) return open_packed_metadata(i, parts, why);
-    return open_directory(i, parts, why);
-}
-
-/* --------------------------------------------------------------- counting */
-
-static bool ends_with(const char *text, size_t length, const char *end)
-{
-    size_t end_length = strlen(end);
-
-    return length >= end_length && memcmp(text + length - end_length, end, end_length) == 0;
-}
-
-/* For NAME.scales or NAME.biases the tensor NAME.weight, which they belong to; or NULL. */
-static const struct tensor *owner(const struct inspection *i, const struct tensor *tensor)
-{
-    size_t length = strlen(tensor->name);
-    char name[512];
-
-    if (!ends_with(tensor->name, length, ".scales") &&
-        !ends_with(tensor->name, length, ".biases")) {
-        return NULL;
-    }
-    if (length >= sizeof name) return NULL;
-    snprintf(name, sizeof name, "%.*s.weight", (int)(length - strlen(".scales")), tensor->name);
-    return tensor_find(&i->directory, name);
-}
-
-/* Bits of an MLX matrix, from the list in config.json; 0: it is not one. */
-static unsigned affine_bits(const struct inspection *i, const struct tensor *tensor)
-{
-    const json_t *list = json_object_get(i->config_json, "quantization");
-    size_t length = strlen(tensor->name);
-    const json_t *own;
-    char module[512];
-
-    if (tensor->format != FORMAT_U32 || !ends_with(tensor->name, length, ".weight")) return 0;
-    if (length >= sizeof module) return 0;
-    snprintf(module, sizeof module, "%.*s", (int)(length - strlen(".weight")), tensor->name);
-    own = json_object_get(list, module);
-    json_int_t bits = json_integer_value(json_object_get(json_is_object(own) ? own : list, "bits"));
-    return bits > 0 && bits <= 8 ? (unsigned)bits : 0;
-}
-
-static enum format number_format(const struct inspection *i, const struct tensor *tensor)
-{
-    unsigned bits = affine_bits(i, tensor);
-    enum format affine = bits ? format_affine(bits) : FORMAT_COUNT;
-
-    return affine != FORMAT_COUNT ? affine : tensor->format;
-}
-
-static uint64_t number_count(const struct inspection *i, const struct tensor *tensor)
-{
-    unsigned bits = affine_bits(i, tensor);
-    uint64_t count = 1;
-
-    for (uint32_t d = 0; d < tensor->rank; d++) {
-        if (!checked_multiply(&count, count, tensor->shape[d])) return 0;
-    }
-    return bits ? count / bits * 32 : count; /* 32 / bits numbers in a word, also for 3, 5, 6 */
-}
-
-static bool is_expert(const struct tensor *tensor)
-{
-    return strstr(tensor->name, ".experts.") || strstr(tensor->name, ".switch_mlp.") ||
-           strstr(tensor->name, "_exps.");
-}
-
-/* Scales of other kinds (FP8) are not parameters of the model either. */
-static bool is_scale(const struct tensor *tensor)
-{
-    return ends_with(tensor->name, strlen(tensor->name), "_scale_inv");
-}
-
-static void count_tensors(struct inspection *i)
-{
-    for (size_t t = 0; t < i->directory.count; t++) {
-        const struct tensor *tensor = &i->directory.tensors[t];
-        const struct tensor *whole = owner(i, tensor);
-        struct format_share *share = &i->formats[number_format(i, whole ? whole : tensor)];
-        share->bytes += tensor->bytes;
-        i->bytes += tensor->bytes;
-        if (is_expert(tensor)) i->expert_bytes += tensor->bytes;
-        if (whole) continue;
-        share->tensors++;
-        if (is_scale(tensor)) continue;
-        i->parameters += number_count(i, tensor);
-        if (is_expert(tensor)) i->expert_parameters += number_count(i, tensor);
+    switch (slot) {
+    case SLOT_EMBEDDING:
+        return CLASS_EMBEDDING;
+    case SLOT_HEAD:
+        return CLASS_HEAD;
+    case SLOT_FINAL_NORM:
+    case SLOT_MIXER_NORM:
+    case SLOT_FFN_NORM:
+    case SLOT_Q_NORM:
+    case SLOT_K_NORM:
+    case SLOT_Q_A_NORM:
+    case SLOT_KV_A_NORM:
+    case SLOT_DELTA_NORM:
+        return CLASS_NORMS;
+    case SLOT_DELTA_QKV:
+    case SLOT_DELTA_Z:
+    case SLOT_DELTA_B:
+    case SLOT_DELTA_A:
+    case SLOT_DELTA_CONV:
+    case SLOT_DELTA_DECAY:
+    case SLOT_DELTA_DT_BIAS:
+    case SLOT_DELTA_OUT:
+        return CLASS_DELTA;
+    case SLOT_ROUTER:
+    case SLOT_ROUTER_BIAS:
+        return CLASS_ROUTERS;
+    case SLOT_SHARED_GATE:
+    case SLOT_SHARED_UP:
+    case SLOT_SHARED_DOWN:
+    case SLOT_SHARED_SCALE:
+        return CLASS_SHARED;
+    case SLOT_DENSE_GATE:
+    case SLOT_DENSE_UP:
+    case SLOT_DENSE_DOWN:
+        return CLASS_DENSE;
+    default:
+        return CLASS_ATTENTION;
     }
 }
 
-/* The experts of a packed model are no tensors. */
-static void count_packed(struct inspection *i)
+static void count(struct inspection *i, enum tensor_class class, enum format format,
+                  struct tensor_share more)
 {
-    for (size_t l = 0; l < i->packed.layer_count; l++) {
-        for (size_t p = 0; p < PACKED_PARTS; p++) {
-            const struct packed_matrix *m = &i->packed.layers[l].parts[p];
-            uint64_t bytes = (m->bytes[0] + m->bytes[1] + m->bytes[2]) * i->packed.experts;
-            uint64_t count = m->shape.rows * m->shape.cols * i->packed.experts;
-            i->formats[m->shape.format].tensors += i->packed.experts;
-            i->formats[m->shape.format].bytes += bytes;
-            i->bytes += bytes;
-            i->expert_bytes += bytes;
-            i->parameters += count;
-            i->expert_parameters += count;
+    struct tensor_share *share = &i->classes[class][format];
+
+    share->tensors += more.tensors;
+    share->parameters += more.parameters;
+    share->bytes += more.bytes;
+}
+
+static uint64_t bytes_of(const struct tensor *tensor)
+{
+    return tensor ? tensor->bytes : 0;
+}
+
+static void count_resident(struct inspection *i)
+{
+    const struct weights *weights = &i->model.weights;
+
+    for (size_t o = 0; o < weights->origin_count; o++) {
+        const struct weight_origin *origin = &weights->origins[o];
+        struct tensor_share share = { .tensors = 1,
+                                      .parameters = origin->shape.rows * origin->shape.cols,
+                                      .bytes = bytes_of(origin->values) + bytes_of(origin->scales) +
+                                               bytes_of(origin->biases) };
+        count(i, class_of(origin->slot), origin->shape.format, share);
+    }
+}
+
+/* Bytes of one of a layer's experts. */
+static uint64_t expert_bytes(const struct layer_weights *layer)
+{
+    uint64_t bytes = 0;
+
+    for (int part = 0; part < EXPERT_PARTS; part++) {
+        const struct expert_matrix *m = &layer->experts[part];
+        bytes += m->value_bytes + m->scale_bytes + m->bias_bytes;
+    }
+    return bytes;
+}
+
+static void count_experts(struct inspection *i)
+{
+    const struct model_config *config = &i->model.config;
+
+    for (uint32_t l = 0; l < config->layer_count; l++) {
+        if (config->ffns[l] != FFN_EXPERTS) continue;
+        for (int part = 0; part < EXPERT_PARTS; part++) {
+            const struct expert_matrix *m = &i->model.weights.layers[l].experts[part];
+            struct tensor_share share = {
+                .tensors = 1,
+                .parameters = m->shape.rows * m->shape.cols * config->experts,
+                .bytes = (m->value_bytes + m->scale_bytes + m->bias_bytes) * config->experts
+            };
+            count(i, CLASS_EXPERTS, m->shape.format, share);
         }
     }
+}
+
+static uint64_t number_count(const struct tensor *tensor)
+{
+    uint64_t numbers = 1;
+
+    for (uint32_t d = 0; d < tensor->rank; d++) {
+        if (!checked_multiply(&numbers, numbers, tensor->shape[d])) return 0;
+    }
+    return numbers;
+}
+
+/* Those that no slot wanted; all of them where there is no model. */
+static void count_rest(struct inspection *i)
+{
+    for (size_t t = 0; t < i->directory->count; t++) {
+        const struct tensor *tensor = &i->directory->tensors[t];
+        bool extra = i->supported && weights_is_extra(tensor->name, i->model.config.layer_count);
+        struct tensor_share share = { 1, number_count(tensor), tensor->bytes };
+        if (i->supported && tensor->used) continue;
+        count(i, extra ? CLASS_EXTRA : CLASS_UNKNOWN, tensor->format, share);
+    }
+}
+
+struct tensor_share inspection_sum(const struct inspection *inspection, int tensor_class,
+                                   int format)
+{
+    struct tensor_share sum = { 0 };
+
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        for (int f = 0; f < FORMATS; f++) {
+            const struct tensor_share *share = &inspection->classes[c][f];
+            if ((tensor_class >= 0 && tensor_class != c) || (format >= 0 && format != f)) continue;
+            sum.tensors += share->tensors;
+            sum.parameters += share->parameters;
+            sum.bytes += share->bytes;
+        }
+    }
+    return sum;
+}
+
+/* ----------------------------------------------------------------- opening */
+
+static mf_status describe(struct inspection *i, mf_error *why)
+{
+    struct model_source source = {
+        .files = &files_posix, .allocator = &allocator_heap, .path = i->path, .describe = true
+    };
+
+    return model_open(&i->model, &source, why);
+}
+
+/* What the checkpoint calls itself, for one that nobody here knows. */
+static mf_status list_directory(struct inspection *i, mf_error *why)
+{
+    char parts[PATH_CAPACITY], path[PATH_CAPACITY];
+    json_t *config = NULL;
+    bool ancestors;
+    mf_status status = model_path_of_parts(parts, i->path, why);
+
+    if (status == MF_OK) status = path_join(path, sizeof path, parts, "config.json", why);
+    if (status == MF_OK) {
+        status = json_read_file_new(&config, &files_posix, path, CONFIG_LIMIT, why);
+    }
+    if (status != MF_OK) return status;
+    const char *type = json_string_value(json_object_get(config, "model_type"));
+    snprintf(i->family, sizeof i->family, "%s", type ? type : "unknown");
+    json_decref(config);
+    ancestors = strcmp(parts, i->path) != 0;
+    i->layout = ancestors ? "ancestors" : "safetensors";
+    return ancestors ? seeds_layout_open_parent(&i->listed, &files_posix, i->path, false, why)
+                     : safetensors_open(&i->listed, &files_posix, i->path, why);
+}
+
+static mf_status list_gguf(struct inspection *i, mf_error *why)
+{
+    const char *architecture = "unknown";
+    struct metadata metadata;
+    mf_status status;
+
+    i->layout = "GGUF";
+    metadata_init(&metadata, &allocator_heap);
+    status = checkpoint_gguf_open(&i->listed, &metadata, &files_posix, i->path, why);
+    if (status == MF_OK) {
+        metadata_maybe_text(&architecture, &metadata, "general.architecture", NULL);
+        snprintf(i->family, sizeof i->family, "%s", architecture);
+    }
+    metadata_free(&metadata);
+    return status;
+}
+
+/* A model that cannot be run is still listed, if it is a checkpoint at all. */
+static mf_status open_any(struct inspection *i, mf_error *why)
+{
+    mf_error problem = { .text = "" };
+    bool packed = false;
+    mf_status status = describe(i, &problem);
+
+    i->supported = status == MF_OK;
+    i->directory = i->supported ? &i->model.directory : &i->listed;
+    if (i->supported) {
+        i->layout = i->model.kind;
+        snprintf(i->family, sizeof i->family, "%s", i->model.config.family->name);
+        return MF_OK;
+    }
+    snprintf(i->problem, sizeof i->problem, "%s", problem.text);
+    if (model_path_is_gguf(i->path)) return list_gguf(i, why);
+    status = packed_probe(&packed, &files_posix, i->path, why);
+    if (status == MF_OK && packed) status = fail(why, problem.status, "%s", problem.text);
+    return status == MF_OK ? list_directory(i, why) : status;
 }
 
 mf_status inspection_open(struct inspection *out, const char *model, mf_error *why)
@@ -220,11 +239,8 @@ mf_status inspection_open(struct inspection *out, const char *model, mf_error *w
     size_t length;
     mf_status status;
 
-    *out = (struct inspection){ .family = NULL };
-    arena_init(&out->arena, &allocator_heap);
-    tensor_directory_init(&out->directory, &allocator_heap);
-    metadata_init(&out->metadata, &allocator_heap);
-    packed_manifest_init(&out->packed, &allocator_heap);
+    *out = (struct inspection){ .name = NULL };
+    tensor_directory_init(&out->listed, &allocator_heap);
     status = model_path_resolve(out->path, model, why);
     if (status == MF_OK) {
         length = strlen(out->path);
@@ -237,66 +253,77 @@ mf_status inspection_open(struct inspection *out, const char *model, mf_error *w
         inspection_close(out);
         return status;
     }
-    count_tensors(out);
-    count_packed(out);
+    if (out->supported) {
+        count_resident(out);
+        count_experts(out);
+    }
+    count_rest(out);
     return MF_OK;
 }
 
 void inspection_close(struct inspection *inspection)
 {
-    json_decref(inspection->config_json);
-    metadata_free(&inspection->metadata);
-    packed_manifest_free(&inspection->packed);
-    tensor_directory_free(&inspection->directory);
-    arena_free(&inspection->arena);
+    if (inspection->supported) model_close(&inspection->model);
+    tensor_directory_free(&inspection->listed);
 }
 
-/* ---------------------------------------------------------------- placement */
-
-uint64_t inspection_active_parameters(const struct inspection *inspection)
-{
-    const struct model_config *config = &inspection->config;
-    uint64_t always = inspection->parameters - inspection->expert_parameters;
-
-    if (!inspection->supported || config->experts == 0) return inspection->parameters;
-    return always + inspection->expert_parameters / config->experts * config->experts_per_token;
-}
+/* ----------------------------------------------------------------- answers */
 
 uint32_t inspection_expert_layers(const struct inspection *inspection)
 {
-    const struct model_config *config = &inspection->config;
-    uint32_t count = 0;
+    const struct model_config *config = &inspection->model.config;
+    uint32_t layers = 0;
 
-    for (uint32_t i = 0; i < config->layer_count; i++) count += config->ffns[i] == FFN_EXPERTS;
-    return count;
+    for (uint32_t i = 0; i < config->layer_count; i++) layers += config->ffns[i] == FFN_EXPERTS;
+    return layers;
 }
 
-void inspection_place(struct placement *out, const struct inspection *inspection,
-                      uint64_t memory_bytes, bool promise, uint64_t context)
+struct parameter_counts inspection_parameters(const struct inspection *inspection)
 {
-    const struct model_config *config = &inspection->config;
-    uint64_t fixed, needed, per_expert;
+    const struct model_config *config = &inspection->model.config;
+    struct parameter_counts out = { .total = inspection_sum(inspection, -1, -1).parameters };
 
-    *out = (struct placement){
-        .memory_bytes = memory_bytes,
-        .resident_bytes = inspection->bytes - inspection->expert_bytes,
-        .state_bytes =
-            context * sequence_bytes_per_token(config, KV_F16) + sequence_fixed_bytes(config),
-        .expert_count = (uint64_t)inspection_expert_layers(inspection) * config->experts,
-    };
-    if (out->expert_count == 0) return;
-    per_expert = inspection->expert_bytes / out->expert_count;
-    fixed = out->resident_bytes + out->state_bytes;
-    needed = fixed + per_expert * (config->experts_per_token + 2);
-    out->fits = memory_bytes >= needed;
-    if (!out->fits || per_expert == 0) return;
-    out->expert_slots = (memory_bytes - fixed) / per_expert;
-    if (out->expert_slots > out->expert_count) out->expert_slots = out->expert_count;
-    out->slot_bytes = out->expert_slots * per_expert;
-    out->mode =
-        expert_mode_choose(&(struct expert_mode_sizes){ .slot_bytes = inspection->expert_bytes,
-                                                        .file_bytes = inspection->bytes,
-                                                        .budget_bytes = memory_bytes - fixed,
-                                                        .promise = promise,
-                                                        .mappable = true });
+    if (!inspection->supported) return out;
+    out.total -= inspection_sum(inspection, CLASS_EXTRA, -1).parameters;
+    out.total -= inspection_sum(inspection, CLASS_UNKNOWN, -1).parameters;
+    out.experts = inspection_sum(inspection, CLASS_EXPERTS, -1).parameters;
+    out.active =
+        out.total - out.experts + out.experts / config->experts * config->experts_per_token;
+    return out;
+}
+
+struct token_bytes inspection_token_bytes(const struct inspection *inspection)
+{
+    const struct model_config *config = &inspection->model.config;
+    const struct weight *embedding = &inspection->model.weights.slots[SLOT_EMBEDDING];
+    struct token_bytes out = { .state = sequence_bytes_per_token(config, KV_F16) };
+    bool tied = inspection_sum(inspection, CLASS_HEAD, -1).bytes == 0;
+
+    for (int c = 0; c < CLASS_EXPERTS; c++) {
+        if (c != CLASS_EMBEDDING || tied) out.always += inspection_sum(inspection, c, -1).bytes;
+    }
+    if (!tied) {
+        out.always += embedding->row_bytes;
+        if (embedding->scale_row_bytes) out.always += 2 * embedding->scale_row_bytes;
+    }
+    for (uint32_t l = 0; l < config->layer_count; l++) {
+        if (config->ffns[l] != FFN_EXPERTS) continue;
+        out.experts +=
+            expert_bytes(&inspection->model.weights.layers[l]) * config->experts_per_token;
+    }
+    return out;
+}
+
+const struct tensor *inspection_unknown(const struct inspection *inspection, size_t index)
+{
+    const struct tensor_directory *directory = inspection->directory;
+
+    for (size_t t = 0; t < directory->count && inspection->supported; t++) {
+        const struct tensor *tensor = &directory->tensors[t];
+        if (tensor->used || weights_is_extra(tensor->name, inspection->model.config.layer_count)) {
+            continue;
+        }
+        if (index-- == 0) return tensor;
+    }
+    return NULL;
 }

@@ -52,6 +52,10 @@ mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
                          const struct seeds_paths *seeds, const mf_model_options *options,
                          mf_error *why);
 
+/* The part of it that makes the store: all but the weights.  model->experts is NULL after a
+ * failure. */
+mf_status api_open_experts(mf_model *model, const mf_model_options *options, mf_error *why);
+
 struct mf_sampler {
     const mf_allocator *allocator;
     struct sampler *sampler;

@@ -112,7 +112,7 @@ static mf_status choose_reader(enum read_engine *out, const char *name, mf_error
     return MF_OK;
 }
 
-static mf_status open_experts(mf_model *model, const mf_model_options *options, mf_error *why)
+mf_status api_open_experts(mf_model *model, const mf_model_options *options, mf_error *why)
 {
     struct expert_store_options store = { .allocator = &model->engine->allocator,
                                           .directory = &model->model.directory,
@@ -161,7 +161,7 @@ mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
     struct model_config *config = &model->model.config;
     if (options->experts_per_token && options->experts_per_token < config->experts_per_token)
         config->experts_per_token = options->experts_per_token;
-    status = open_experts(model, options, why);
+    status = api_open_experts(model, options, why);
     if (status == MF_OK)
         *out = model;
     else

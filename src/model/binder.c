@@ -35,17 +35,22 @@ static struct tensor *find_beside(const struct binder *b, const char *name, cons
     return tensor_find(b->source->directory, other);
 }
 
+/* "[8, 64, 32]" */
+static const char *need_text(char out[96], const struct matrix_need *need)
+{
+    int used = 0;
+    if (need->stack) used = snprintf(out, 96, "[%llu, ", (unsigned long long)need->stack);
+    snprintf(out + used, 96 - (size_t)used, "%s%llu, %llu]", used ? "" : "[",
+             (unsigned long long)need->rows, (unsigned long long)need->cols);
+    return out;
+}
+
 static mf_status shape_problem(const struct binder *b, const struct matrix_need *need,
                                const struct tensor *found, mf_error *why)
 {
     char text[128];
     char expected[96];
-    if (need->stack)
-        snprintf(expected, sizeof expected, "[%llu, %llu, %llu]", (unsigned long long)need->stack,
-                 (unsigned long long)need->rows, (unsigned long long)need->cols);
-    else
-        snprintf(expected, sizeof expected, "[%llu, %llu]", (unsigned long long)need->rows,
-                 (unsigned long long)need->cols);
+    need_text(expected, need);
     return fail(why, MF_ERR_MISMATCH, "%s: tensor %s is %s %s, which does not hold a matrix %s",
                 b->source->where, found->name,
                 found->format < FORMAT_COUNT ? format_info(found->format)->name : "of unknown type",
@@ -189,11 +194,10 @@ mf_status binder_find_matrix(struct matrix_source *out, const struct binder *bin
 {
     *out = (struct matrix_source){ .shape = { .rows = need->rows, .cols = need->cols } };
     struct tensor *values = tensor_find(binder->source->directory, need->name);
+    char expected[96];
     if (!values)
-        return fail(why, MF_ERR_MISMATCH,
-                    "%s: tensor %s is missing; a matrix [%llu, %llu] was expected",
-                    binder->source->where, need->name, (unsigned long long)need->rows,
-                    (unsigned long long)need->cols);
+        return fail(why, MF_ERR_MISMATCH, "%s: tensor %s is missing; a matrix %s was expected",
+                    binder->source->where, need->name, need_text(expected, need));
     struct tensor *scales = find_beside(binder, need->name, ".scales");
     struct tensor *biases = find_beside(binder, need->name, ".biases");
     struct tensor *tile_scales = find_beside(binder, need->name, ".weight_scale_inv");

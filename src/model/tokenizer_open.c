@@ -81,7 +81,7 @@ mf_status tokenizer_probe(bool *present, const mf_files *files, const char *dire
     int result = files->list(files->user, directory, note_entry, &listing);
     *present = listing.json || listing.ranks;
     if (result >= 0 || result == -ENOENT) return MF_OK;
-    return fail_errno(why, MF_ERR_IO, -result, "%s cannot be listed", directory);
+    return fail_errno(why, MF_ERR_IO, -result, "%s/tokenizer.json cannot be looked for", directory);
 }
 
 mf_status tokenizer_open_new(struct tokenizer **out, const mf_files *files, const char *directory,

@@ -111,20 +111,20 @@ static mf_status bind_vector(struct weight *out, const struct binder *b, const c
         count *= shape[rank];
     }
     struct tensor *tensor = tensor_find(b->source->directory, name);
+    struct tensor like = { .rank = (uint32_t)rank };
+    memcpy(like.shape, shape, sizeof shape);
+    char text[128], expected[128];
+    tensor_shape_text(&like, expected, sizeof expected);
     if (!tensor)
-        return fail(why, MF_ERR_MISMATCH, "%s: tensor %s is missing; %llu numbers were expected",
-                    b->source->where, name, (unsigned long long)count);
+        return fail(why, MF_ERR_MISMATCH, "%s: tensor %s is missing; numbers %s were expected",
+                    b->source->where, name, expected);
     tensor->used = true;
-    char text[128];
     bool number = tensor->format == FORMAT_F32 || tensor->format == FORMAT_F16 ||
                   tensor->format == FORMAT_BF16 || tensor->format == FORMAT_F64;
     if (!number || !vector_fits(tensor, shape, rank))
-        return fail(why, MF_ERR_MISMATCH,
-                    "%s: tensor %s is %s %s; %llu numbers [%llu%s] were expected", b->source->where,
-                    name,
-                    tensor->format < FORMAT_COUNT ? format_info(tensor->format)->name : "unknown",
-                    tensor_shape_text(tensor, text, sizeof text), (unsigned long long)count,
-                    (unsigned long long)shape[0], rank > 1 ? ", …" : "");
+        return fail(why, MF_ERR_MISMATCH, "%s: tensor %s is %s %s; numbers %s were expected",
+                    b->source->where, name, format_info(tensor->format)->name,
+                    tensor_shape_text(tensor, text, sizeof text), expected);
 
     if (b->listing) {
         struct weight_origin origin = { .slot = rule->slot,
@@ -295,8 +295,7 @@ static bool is_later_layer(const char *name, uint32_t layer_count)
     return false;
 }
 
-/* Vision towers and multi-token prediction heads: known, not needed for text. */
-static bool is_known_extra(const char *name, uint32_t layer_count)
+bool weights_is_extra(const char *name, uint32_t layer_count)
 {
     static const char *const parts[] = {
         "visual.",          "vision_tower.",     "mtp.",
@@ -315,7 +314,7 @@ static void report_ignored(struct weights *out, const struct weights_source *sou
     for (size_t i = 0; i < directory->count; i++) {
         const struct tensor *t = &directory->tensors[i];
         if (t->used) continue;
-        if (is_known_extra(t->name, source->config->layer_count)) {
+        if (weights_is_extra(t->name, source->config->layer_count)) {
             known++;
         } else {
             log_note(source->logger, MF_LOG_WARNING, "%s: tensor %s is not known and not used",

@@ -76,6 +76,9 @@ struct weights_source {
 mf_status weights_bind(struct weights *out, const struct weights_source *source,
                        struct arena *arena, mf_error *why);
 
+/* Tensors of vision towers, of multi-token prediction and the like: known, not needed for text. */
+bool weights_is_extra(const char *name, uint32_t layer_count);
+
 /* Looks for a resident weight that is not a finite number, scale or value, and says which
  * ("row 3 of ROUTER in layer 7").  Reads all of them: for a message, not for every day. */
 bool weights_find_not_finite(char *out, size_t capacity, const struct weights *weights,

@@ -274,7 +274,7 @@ static void inspect_knows_the_model(void **state)
 {
     struct run table = PROGRAM(NULL, "inspect");
     struct run run = PROGRAM(NULL, "inspect", source_path("models/pebble"), "--json", "--memory",
-                             "20M", "-c", "512");
+                             "80M", "-c", "512");
     json_t *out = json_loads(run.out, 0, NULL);
     const json_t *parameters = json_object_get(out, "parameters");
     const json_t *placement = json_object_get(out, "placement");

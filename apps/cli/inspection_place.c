@@ -1,0 +1,129 @@
+/* inspection_place.c: what would live where, by opening all of a run but its weights. */
+#include "inspection.h"
+
+#include "api/handles.h"
+
+#include <sys/mman.h>
+
+/* Memory that is planned with and never touched: address space, so that the plan for a
+ * larger machine than this one can be made too. */
+enum { RESERVED_FROM = 1 << 20 };
+
+static void *take(void *user, size_t bytes, size_t alignment)
+{
+    if (bytes < RESERVED_FROM) return allocator_heap.allocate(user, bytes, alignment);
+    size_t whole = bytes + alignment;
+    char *pages = mmap(NULL, whole, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pages == MAP_FAILED) return NULL;
+    char *out = (char *)align_up((uintptr_t)pages, alignment);
+    /* Only whole pages are given back later: what is not wanted goes now. */
+    if (out > pages) munmap(pages, (size_t)(out - pages));
+    return out;
+}
+
+static void release(void *user, void *memory, size_t bytes)
+{
+    if (bytes < RESERVED_FROM) {
+        allocator_heap.release(user, memory, bytes);
+    } else {
+        munmap(memory, bytes);
+    }
+}
+
+static const mf_allocator reserving = { .allocate = take, .release = release };
+
+static void take_origin(struct arena *arena, const struct weight_origin *origin)
+{
+    const struct tensor *const parts[] = { origin->values, origin->scales, origin->biases };
+
+    for (size_t p = 0; p < COUNT_OF(parts); p++) {
+        if (parts[p]) arena_take_raw(arena, parts[p]->bytes, 1);
+    }
+    if (origin->vector) arena_take_raw(arena, origin->shape.cols, sizeof(float));
+}
+
+static void take_extents(struct arena *arena, const struct inspection *i, uint32_t layer)
+{
+    for (int p = 0; p < EXPERT_PARTS; p++) {
+        const struct expert_matrix *m = &i->model.weights.layers[layer].experts[p];
+        int arrays = (m->values != NULL) + (m->scales != NULL) + (m->biases != NULL);
+        while (arrays-- > 0) {
+            arena_take_raw(arena, i->model.config.experts, sizeof(struct extent));
+        }
+    }
+}
+
+/* What the resident weights take in memory: the same arena is filled as at a run's open, in the
+ * same order and with nothing.  Matrices stay as they are, vectors become f32. */
+static uint64_t resident_bytes(const struct inspection *i)
+{
+    const struct weights *weights = &i->model.weights;
+    struct arena arena;
+    uint64_t bytes;
+    uint32_t begun = 0; /* layers: each begins with its first norm */
+
+    arena_init(&arena, &reserving);
+    arena_take_raw(&arena, i->model.config.layer_count, sizeof *weights->layers);
+    for (size_t o = 0; o < weights->origin_count; o++) {
+        if (weights->origins[o].slot == SLOT_MIXER_NORM && begun++ > 0) {
+            take_extents(&arena, i, begun - 2);
+        }
+        take_origin(&arena, &weights->origins[o]);
+    }
+    if (begun > 0) take_extents(&arena, i, begun - 1);
+    bytes = arena.total_bytes;
+    arena_free(&arena);
+    return bytes;
+}
+
+static void note_experts(struct placement *out, const mf_model *model)
+{
+    struct expert_store_sizes sizes = expert_store_sizes(model->experts);
+
+    out->expert_count = sizes.total;
+    out->expert_slots = sizes.slots;
+    out->slot_bytes = sizes.slot_bytes;
+    snprintf(out->mode, sizeof out->mode, "%s", sizes.mode);
+}
+
+/* What is refused is the answer, not a failure. */
+static void place(struct placement *out, mf_model *model, uint64_t memory_bytes)
+{
+    mf_error problem = { .text = "" };
+    mf_session *session = NULL;
+    mf_model_options options = { .memory_bytes = memory_bytes };
+    mf_session_options sizes = { .context_length = (uint32_t)out->context };
+    mf_status status = api_open_experts(model, &options, &problem);
+
+    if (status == MF_OK) status = mf_session_open(&session, model, &sizes, &problem);
+    if (status == MF_OK) {
+        out->session_bytes = model->session_bytes;
+        note_experts(out, model);
+    } else {
+        snprintf(out->problem, sizeof out->problem, "%s", problem.text);
+    }
+    mf_session_close(session);
+    expert_store_free(model->experts);
+}
+
+mf_status inspection_place(struct placement *out, const struct inspection *inspection,
+                           uint64_t memory_bytes, uint64_t context, mf_error *why)
+{
+    mf_engine *engine;
+    mf_engine_options options = { .allocator = &reserving };
+    mf_model model = { .model = inspection->model };
+    mf_status status = mf_engine_open(&engine, &options, why);
+
+    *out = (struct placement){ .resident_bytes = resident_bytes(inspection) };
+    if (status != MF_OK) return status;
+    model.engine = engine;
+    model.memory_bytes = out->memory_bytes = api_memory_limit(engine, memory_bytes);
+    model.model.weights.resident_bytes = out->resident_bytes;
+    out->context = context ? context : min_size(inspection->model.config.context_length, 4096);
+    out->state_bytes = out->context * sequence_bytes_per_token(&model.model.config, KV_F16) +
+                       sequence_fixed_bytes(&model.model.config);
+    place(out, &model, memory_bytes);
+    mf_engine_close(engine);
+    return MF_OK;
+}
