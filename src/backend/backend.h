@@ -42,12 +42,18 @@ static inline void *kv_page(const struct kv_view *kv, uint8_t *keys_or_values, s
 
 /* One sequence's recurrent state in one layer: read from _in, written to _out,
  * which may be the same.  conv: [taps - 1][channels], oldest first.
- * delta: [value_heads][value_width][key_width]. */
+ * delta: [value_heads][value_width][key_width].
+ * open: tuned arithmetic only, the rows of a chunk that prompt rows have begun and not filled;
+ * delta is then the state before them (kernels/delta.h).  delta_open_floats numbers:
+ *     keys [key_heads][16][key_width], changes u [value_heads][16][padded values],
+ *     decays [value_heads][16] */
 struct recurrent_view {
     const float *conv_in;
     float *conv_out;
     const float *delta_in;
     float *delta_out;
+    const float *open_in; /* NULL: there is no room for any, rows go one by one */
+    float *open_out;
 };
 
 /* Consecutive rows of a step that continue one sequence. */
@@ -55,6 +61,7 @@ struct span {
     uint32_t first_row, row_count;
     bool decode;                     /* a generated token: decode arithmetic; else a prompt's */
     uint32_t position;               /* of first_row in its sequence */
+    uint32_t run_start;              /* from there to `position` all rows were a prompt's */
     struct kv_view kv;               /* of the layer at hand */
     struct recurrent_view recurrent; /* of the layer at hand */
 };
@@ -110,7 +117,8 @@ struct backend_sizes {
     size_t context;     /* positions */
     size_t experts;
     size_t heads, kv_heads, head_width; /* of full attention, 0: none */
-    size_t latent_head_floats;          /* one head's matrices of latent attention, 0: none */
+    size_t delta_key_heads, delta_value_heads, delta_keys, delta_values; /* 0: no delta nets */
+    size_t latent_head_floats; /* one head's matrices of latent attention, 0: none */
     size_t latent_width;
 };
 

@@ -22,6 +22,10 @@ static struct backend_sizes sizes_of(const struct model_config *c, size_t row_ca
         .heads = latent ? 0 : c->heads,
         .kv_heads = latent ? 0 : c->kv_heads,
         .head_width = latent ? 0 : c->head_width,
+        .delta_key_heads = c->delta_key_heads,
+        .delta_value_heads = c->delta_value_heads,
+        .delta_keys = c->delta_key_width,
+        .delta_values = c->delta_value_width,
         .latent_head_floats =
             latent ? (size_t)(c->nope_width + c->value_width) * c->latent_width : 0,
         .latent_width = c->latent_width,
@@ -216,7 +220,8 @@ static void lay_out_rows(struct step *step)
         f->spans[s] = (struct span){ .first_row = (uint32_t)step->row_count,
                                      .row_count = part->count,
                                      .decode = part->decode,
-                                     .position = position };
+                                     .position = position,
+                                     .run_start = part->sequence->pending_run_start };
         for (uint32_t i = 0; i < part->count; i++) {
             f->tokens[step->row_count] = part->tokens[i];
             f->rows[step->row_count++] =
@@ -319,7 +324,8 @@ mf_status forward_step(struct forward *f, const struct step_part *parts, size_t 
     trace_span(f->backend->tracer, decode ? "token" : "prompt", time, (uint32_t)rows);
     trace_store(f);
     if (status != MF_OK) return status;
-    for (size_t i = 0; i < part_count; i++) sequence_step_done(parts[i].sequence, parts[i].count);
+    for (size_t i = 0; i < part_count; i++)
+        sequence_step_done(parts[i].sequence, parts[i].count, parts[i].decode);
     return MF_OK;
 }
 

@@ -683,9 +683,10 @@ static void open_state(struct probe *p, uint32_t layer, uint32_t position)
     if (p->forward.config->mixers[layer] != MIXER_DELTA) return;
     span->recurrent.conv_in = span->recurrent.conv_out;
     span->recurrent.delta_in = span->recurrent.delta_out;
+    span->recurrent.open_in = span->recurrent.open_out;
     if (position > 0) return;
-    memset(span->recurrent.conv_out, 0, recurrent->conv_floats * sizeof(float));
-    memset(span->recurrent.delta_out, 0, recurrent->delta_floats * sizeof(float));
+    memset(span->recurrent.conv_out, 0, recurrent->sizes.conv_floats * sizeof(float));
+    memset(span->recurrent.delta_out, 0, recurrent->sizes.delta_floats * sizeof(float));
 }
 
 static mf_status compute_angles(struct probe *p, size_t rows, mf_error *why)

@@ -11,6 +11,7 @@
  * one behind the other. */
 #include "kernels/attend.h"
 #include "kernels/lanes_set.h"
+#include "kernels/lanes_transpose.h"
 
 #include <math.h>
 
@@ -21,32 +22,6 @@ enum {
 };
 
 /* ------------------------------------------------------------------ packing */
-
-/* 16 rows of 16 dwords, rows and columns exchanged. */
-LANES_INLINE void transpose(__m512i r[16])
-{
-    __m512i t[16];
-    for (int i = 0; i < 16; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4) {
-        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    for (int i = 0; i < 4; i++) {
-        t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-        t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
-        t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-        t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
-    }
-    for (int i = 0; i < 8; i++) {
-        r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-        r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
-    }
-}
 
 LANES_INLINE void store_block(uint32_t *out, const __m512i r[16])
 {
@@ -84,7 +59,7 @@ LANES_INLINE void pack_columns(uint32_t *out, const uint16_t *in, size_t stride,
         r[i] = pair(load_f16(low, 2 * i < rows ? mask : 0),
                     load_f16(low + stride, 2 * i + 1 < rows ? mask : 0));
     }
-    transpose(r);
+    transpose_dwords(r);
     store_block(out, r);
 }
 
@@ -127,7 +102,7 @@ LANES_INLINE void pack_queries(uint32_t *out, const float *const *queries, size_
         __m512 high = _mm512_maskz_loadu_ps(columns > 16 ? first_lanes(columns - 16) : 0, q + 16);
         r[i] = (__m512i)_mm512_cvtne2ps_pbh(high, low);
     }
-    transpose(r);
+    transpose_dwords(r);
     store_block(out, r);
 }
 

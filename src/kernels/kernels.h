@@ -12,6 +12,7 @@
 
 #include "base/machine.h"
 #include "kernels/attend.h"
+#include "kernels/delta.h"
 #include "quant/format.h"
 
 /* out[j][i] = w_i · x_j: a few rows of a matrix with a few rows of activations.
@@ -21,18 +22,6 @@ struct dot_block {
     const float *const *x; /* x_rows pointers to n floats */
     float *const *out;     /* x_rows pointers to w_rows floats */
     size_t w_rows, x_rows, n;
-};
-
-/* One position of the gated delta rule for one head; state is [values][keys].
- *     S ← decay·S;  S ← S + strength·(v - S·k) kᵀ;  out = S·q
- * state_out may be state_in. */
-struct delta_step {
-    float *out;             /* [values] */
-    float *state_out;       /* [values][keys] */
-    const float *state_in;  /* [values][keys] */
-    const float *q, *k, *v; /* [keys], [keys], [values] */
-    float decay, strength;
-    size_t keys, values;
 };
 
 struct kernels {
@@ -64,6 +53,7 @@ struct kernels {
 
     /* Tuned arithmetic only. */
     const struct attend_kernels *attend;
+    const struct delta_kernels *delta;
 };
 
 /* Row `row` of `weight`: weight->cols floats. */

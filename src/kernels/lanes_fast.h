@@ -50,6 +50,16 @@ LANES_INLINE lanes lanes_greater(lanes a, lanes b)
 #endif
 }
 
+/* The lesser one; b where either is NaN. */
+LANES_INLINE lanes lanes_least(lanes a, lanes b)
+{
+#if defined(__AVX512F__)
+    return (lanes)_mm512_min_ps((__m512)a, (__m512)b);
+#else
+    return lanes_choose(a < b, a, b);
+#endif
+}
+
 /* v, but 0 where the condition's lane is all ones. */
 LANES_INLINE lanes lanes_zero_where(int_lanes condition, lanes v)
 {
@@ -60,7 +70,7 @@ LANES_INLINE lanes lanes_zero_where(int_lanes condition, lanes v)
     return v;
 }
 
-/* 2^x for x ≤ 0 to about one unit in the last place; 2^0 is 1, below -126 it is 0. */
+/* 2^x for x ≤ 127 to about one unit in the last place; 2^0 is 1, below -126 it is 0. */
 LANES_INLINE lanes lanes_exp2(lanes x)
 {
     const lanes lowest = lanes_all(-126.0f);

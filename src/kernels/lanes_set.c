@@ -20,6 +20,17 @@ static const struct attend_kernels attend = {
     .store_f16 = NAMED(store_f16),
 };
 
+static const struct delta_kernels delta = {
+    .load_state = NAMED(delta_load_state),
+    .store_state = NAMED(delta_store_state),
+    .multiply_keys = NAMED(delta_multiply_keys),
+    .rows = NAMED(delta_rows),
+    .close = NAMED(delta_close),
+    .step = NAMED(delta_fast_step),
+    .conv = NAMED(delta_conv),
+    .gates = NAMED(delta_gates),
+};
+
 const struct kernels NAMED(kernels) = {
     .name = TEXT_OF(KERNEL_SET),
     .dequantise = { [FORMAT_AFFINE4] = NAMED(dequantise_affine4),
@@ -37,4 +48,5 @@ const struct kernels NAMED(kernels) = {
     .silu = NAMED(silu),
     .delta_step = NAMED(delta_step),
     .attend = &attend,
+    .delta = &delta,
 };

@@ -27,6 +27,15 @@ void NAMED(attend_stretch)(const struct attend_stretch *s);
 void NAMED(attend_join)(const struct attend_stretch *s, const struct attend_stretch *next);
 void NAMED(store_f16)(uint16_t *out, size_t stride, const float *x, size_t n);
 
+void NAMED(delta_load_state)(float *out, const float *state, size_t keys, size_t values);
+void NAMED(delta_store_state)(float *state, const float *in, size_t keys, size_t values);
+void NAMED(delta_multiply_keys)(const struct delta_keys *d);
+void NAMED(delta_rows)(const struct delta_chunk *c);
+void NAMED(delta_close)(const struct delta_chunk *c);
+void NAMED(delta_fast_step)(const struct delta_step *d);
+void NAMED(delta_conv)(const struct delta_conv *d);
+void NAMED(delta_gates)(const struct delta_gates *g);
+
 /* Of the set "amx" alone. */
 void NAMED(amx_attend_begin)(const struct attend_block *b);
 void NAMED(amx_attend_tile)(const struct attend_block *b, const struct attend_tile *tile);

@@ -10,15 +10,17 @@
 #include "base/arena.h"
 
 struct recurrent {
-    size_t conv_floats, delta_floats; /* of one layer */
-    uint32_t layer_count;             /* recurrent layers */
-    float *copies[2];                 /* [layer_count][conv_floats + delta_floats] */
-    unsigned committed;               /* which copy */
-    bool started;                     /* the present feed has written the other one */
+    struct recurrent_sizes {
+        size_t conv_floats, delta_floats, open_floats; /* of one layer: struct recurrent_view */
+    } sizes;
+    uint32_t layer_count; /* recurrent layers */
+    float *copies[2];     /* [layer_count][delta | open | conv], aligned to cache lines */
+    unsigned committed;   /* which copy */
+    bool started;         /* the present feed has written the other one */
 };
 
 mf_status recurrent_init(struct recurrent *recurrent, struct arena *arena, uint32_t layer_count,
-                         size_t conv_floats, size_t delta_floats, mf_error *why);
+                         struct recurrent_sizes sizes, mf_error *why);
 
 /* Recurrent layer `layer` (counted among those) for the next step. */
 struct recurrent_view recurrent_view(const struct recurrent *recurrent, uint32_t layer);

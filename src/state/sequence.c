@@ -31,6 +31,13 @@ static size_t delta_floats(const struct model_config *c)
     return (size_t)c->delta_value_heads * c->delta_value_width * c->delta_key_width;
 }
 
+static size_t open_floats(const struct model_config *c)
+{
+    return c->family->hybrid ? delta_open_floats(c->delta_key_heads, c->delta_key_width,
+                                                 c->delta_value_heads, c->delta_value_width)
+                             : 0;
+}
+
 size_t sequence_bytes_per_token(const struct model_config *config, enum kv_format format)
 {
     return kv_number_bytes(format) * cached_layers(config) * cache_parts(config) *
@@ -67,8 +74,9 @@ mf_status sequence_init(struct sequence *sequence, const struct model_config *co
     uint32_t seen[MIXER_KINDS] = { 0 };
     for (uint32_t i = 0; i < config->layer_count; i++)
         sequence->layer_index[i] = seen[config->mixers[i]]++;
-    return recurrent_init(&sequence->recurrent, arena, seen[MIXER_DELTA], conv_floats(config),
-                          delta_floats(config), why);
+    struct recurrent_sizes sizes = { conv_floats(config), delta_floats(config),
+                                     open_floats(config) };
+    return recurrent_init(&sequence->recurrent, arena, seen[MIXER_DELTA], sizes, why);
 }
 
 uint32_t sequence_next_position(const struct sequence *sequence)
@@ -101,9 +109,10 @@ void sequence_view(const struct sequence *sequence, uint32_t layer, struct span 
         span->kv = kv_pool_view(sequence->pool, index, sequence->pages);
 }
 
-void sequence_step_done(struct sequence *sequence, uint32_t rows)
+void sequence_step_done(struct sequence *sequence, uint32_t rows, bool decode)
 {
     sequence->pending += rows;
+    if (decode) sequence->pending_run_start = sequence_next_position(sequence);
     recurrent_step_done(&sequence->recurrent);
 }
 
@@ -119,12 +128,14 @@ void sequence_commit(struct sequence *sequence)
 {
     sequence->position += sequence->pending;
     sequence->pending = 0;
+    sequence->run_start = sequence->pending_run_start;
     recurrent_commit(&sequence->recurrent);
 }
 
 void sequence_abandon(struct sequence *sequence)
 {
     sequence->pending = 0;
+    sequence->pending_run_start = sequence->run_start;
     recurrent_abandon(&sequence->recurrent);
     trim_pages(sequence);
 }
@@ -133,6 +144,7 @@ void sequence_clear(struct sequence *sequence)
 {
     sequence->position = 0;
     sequence->pending = 0;
+    sequence->run_start = sequence->pending_run_start = 0;
     recurrent_clear(&sequence->recurrent);
     trim_pages(sequence);
 }
@@ -152,6 +164,8 @@ mf_status sequence_truncate(struct sequence *sequence, uint32_t position, mf_err
         sequence_clear(sequence);
     } else {
         sequence->position = position;
+        if (sequence->run_start > position)
+            sequence->run_start = sequence->pending_run_start = position;
         trim_pages(sequence);
     }
     return MF_OK;

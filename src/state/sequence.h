@@ -22,6 +22,9 @@ struct sequence {
     uint32_t position;
     uint32_t pending;
     uint32_t capacity; /* positions */
+    /* Where the prompt rows begin that the next row would follow upon without a generated one
+     * between: of the committed tokens, and with the pending ones. */
+    uint32_t run_start, pending_run_start;
     struct kv_pool *pool;
     uint32_t *pages; /* block table, [kv_pages_for(capacity)] */
     uint32_t page_count;
@@ -49,7 +52,8 @@ uint32_t sequence_next_position(const struct sequence *sequence);
 /* The layer's state, for the next step. */
 void sequence_view(const struct sequence *sequence, uint32_t layer, struct span *span);
 
-void sequence_step_done(struct sequence *sequence, uint32_t rows);
+/* `decode`: the rows were generated ones. */
+void sequence_step_done(struct sequence *sequence, uint32_t rows, bool decode);
 void sequence_commit(struct sequence *sequence);
 void sequence_abandon(struct sequence *sequence);
 void sequence_clear(struct sequence *sequence);
@@ -57,7 +61,7 @@ void sequence_clear(struct sequence *sequence);
 /* Keeps the first `position` tokens; see mf_session_truncate. */
 mf_status sequence_truncate(struct sequence *sequence, uint32_t position, mf_error *why);
 
-/* Bytes of the state of one sequence: of cache per token, and fixed. */
+/* Bytes of the state of one sequence that a token reads: of cache per token, and fixed. */
 size_t sequence_bytes_per_token(const struct model_config *config, enum kv_format format);
 size_t sequence_fixed_bytes(const struct model_config *config);
 

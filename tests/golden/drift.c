@@ -17,7 +17,7 @@ enum { WINDOW = 512 };
 
 static struct {
     const char *name;
-    double kl, agreement, perplexity; /* the last one relative */
+    double kl, agreement, perplexity; /* the last one relative, of eight windows and more */
 } const limits[] = { { "prompt", 3e-3, 0.98, 0.003 }, { "decode", 1e-3, 0.99, 0.003 } };
 
 static bool decode;
@@ -157,7 +157,7 @@ static void tuned_stays_near_the_reference(void **state)
                   100 * perplexity);
     assert_true(d.kl / n <= limits[decode].kl);
     assert_true(d.agreeing / n >= limits[decode].agreement);
-    assert_true(fabs(perplexity) <= limits[decode].perplexity);
+    if (window_count >= 8) assert_true(fabs(perplexity) <= limits[decode].perplexity);
     free(ids);
     side_close(&reference);
     side_close(&tuned);

@@ -154,7 +154,8 @@ static void recurrent_state_moves_on_at_commit(void **state)
     struct recurrent r;
     mf_error why;
     arena_init(&arena, &allocator_heap);
-    assert_int_equal(recurrent_init(&r, &arena, 2, 4, 3, &why), MF_OK);
+    assert_int_equal(recurrent_init(&r, &arena, 2, (struct recurrent_sizes){ 4, 3, 0 }, &why),
+                     MF_OK);
     check_state(&r, 0.0f); /* zero at first */
     write_state(&r, 1.0f);
     check_state(&r, 0.0f); /* what is written is not yet read */
@@ -189,18 +190,22 @@ static void layers_of_recurrent_state_lie_apart(void **state)
     struct recurrent r;
     mf_error why;
     arena_init(&arena, &allocator_heap);
-    assert_int_equal(recurrent_init(&r, &arena, 3, 4, 5, &why), MF_OK);
-    float *addresses[12];
+    assert_int_equal(recurrent_init(&r, &arena, 3, (struct recurrent_sizes){ 4, 5, 20 }, &why),
+                     MF_OK);
+    float *addresses[18];
     for (uint32_t i = 0; i < 3; i++) {
         struct recurrent_view view = recurrent_view(&r, i);
-        addresses[4 * i] = view.conv_out;
-        addresses[4 * i + 1] = view.delta_out;
-        addresses[4 * i + 2] = (float *)(uintptr_t)view.conv_in;
-        addresses[4 * i + 3] = (float *)(uintptr_t)view.delta_in;
+        addresses[6 * i] = view.conv_out;
+        addresses[6 * i + 1] = view.delta_out;
+        addresses[6 * i + 2] = view.open_out;
+        addresses[6 * i + 3] = (float *)(uintptr_t)view.conv_in;
+        addresses[6 * i + 4] = (float *)(uintptr_t)view.delta_in;
+        addresses[6 * i + 5] = (float *)(uintptr_t)view.open_in;
     }
-    for (int i = 0; i < 12; i++) {
-        size_t length = i % 2 ? 5 : 4;
-        for (int j = 0; j < 12; j++)
+    for (int i = 0; i < 18; i++) {
+        static const size_t lengths[] = { 4, 5, 20 };
+        size_t length = lengths[i % 3];
+        for (int j = 0; j < 18; j++)
             if (j != i)
                 assert_true(addresses[j] < addresses[i] || addresses[j] >= addresses[i] + length);
     }
@@ -247,9 +252,9 @@ static void feed(struct sequence *s, uint32_t count)
     mf_error why;
     assert_int_equal(sequence_reserve(s, count, &why), MF_OK);
     assert_int_equal(sequence_next_position(s), s->position);
-    sequence_step_done(s, count / 2);
+    sequence_step_done(s, count / 2, false);
     assert_int_equal(sequence_next_position(s), s->position + count / 2);
-    sequence_step_done(s, count - count / 2);
+    sequence_step_done(s, count - count / 2, false);
 }
 
 /* The pages that are not free are the sequence's. */
@@ -363,6 +368,37 @@ static void a_pool_serves_several_sequences(void **state)
     bench_close(&b);
 }
 
+/* Prompt rows that follow each other are one run, whatever feeds they came in; a generated
+ * row ends it. */
+static void runs_of_prompt_rows_are_known(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_open(&b, 2);
+    struct sequence *s = &b.sequence;
+    mf_error why;
+    feed(s, 10);
+    sequence_commit(s);
+    feed(s, 10);
+    assert_int_equal(s->pending_run_start, 0);
+    sequence_commit(s);
+    assert_int_equal(sequence_reserve(s, 2, &why), MF_OK);
+    sequence_step_done(s, 1, true);
+    assert_int_equal(s->pending_run_start, 21);
+    sequence_abandon(s);
+    assert_int_equal(s->pending_run_start, 0);
+    sequence_step_done(s, 1, true);
+    sequence_commit(s);
+    assert_int_equal(s->run_start, 21);
+    feed(s, 5);
+    sequence_commit(s);
+    assert_int_equal(s->run_start, 21);
+    sequence_clear(s);
+    assert_int_equal(s->run_start, 0);
+    assert_int_equal(s->pending_run_start, 0);
+    bench_close(&b);
+}
+
 static void each_layer_sees_its_own_state(void **state)
 {
     (void)state;
@@ -410,6 +446,7 @@ int main(void)
         cmocka_unit_test(a_sequence_with_recurrent_layers_can_only_be_cleared),
         cmocka_unit_test(a_sequence_of_attention_alone_can_be_cut_anywhere),
         cmocka_unit_test(a_pool_serves_several_sequences),
+        cmocka_unit_test(runs_of_prompt_rows_are_known),
         cmocka_unit_test(each_layer_sees_its_own_state),
         cmocka_unit_test(sizes_are_those_of_the_layers),
     };

@@ -86,6 +86,7 @@ static mf_status reserve(struct backend *backend, const struct backend_sizes *si
     size_t shared = 0;
     if (!cpu->exact) {
         floats = max_size(floats, cpu_attend_scratch(sizes));
+        floats = max_size(floats, cpu_delta_scratch(sizes));
         shared = cpu_attend_shared(sizes);
     }
     floats = max_size(align_up(floats, CACHE_LINE / sizeof(float)), cpu->scratch_floats);

@@ -99,6 +99,11 @@ void cpu_unit_norm(const struct cpu_job *job);
 void cpu_delta(const struct cpu_job *job);
 void cpu_gated_norm(const struct cpu_job *job);
 
+/* ops_chunk.c */
+bool cpu_conv_tuned(const struct cpu_job *job, const struct span *span, struct share channels);
+void cpu_delta_tuned(const struct cpu_job *job);
+size_t cpu_delta_scratch(const struct backend_sizes *sizes); /* floats per worker */
+
 /* ops_experts.c */
 void cpu_route(const struct cpu_job *job);
 void cpu_combine(const struct cpu_job *job);

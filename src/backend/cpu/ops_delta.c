@@ -50,7 +50,7 @@ void cpu_conv(const struct cpu_job *job)
     struct share channels = worker_share(job->worker, job_width(job, job->op->a), 16);
     for (size_t s = 0; s < job->frame->span_count; s++) {
         const struct span *span = &job->frame->spans[s];
-        conv_rows(job, span, channels);
+        if (!cpu_conv_tuned(job, span, channels)) conv_rows(job, span, channels);
         conv_keep(job, span, channels);
     }
 }
@@ -102,6 +102,10 @@ static void delta_head(const struct cpu_job *job, const struct span *span, size_
 
 void cpu_delta(const struct cpu_job *job)
 {
+    if (!job->exact) {
+        cpu_delta_tuned(job);
+        return;
+    }
     size_t heads = job->op->delta.value_heads;
     struct share share = worker_share(job->worker, job->frame->span_count * heads, 1);
     for (size_t i = share.begin; i < share.end; i++)
