@@ -47,7 +47,8 @@ static mf_status open_reader(struct expert_store *store, enum reading how, mf_er
                                            .file_count = options->directory->file_count,
                                            .engine = options->engine,
                                            .direct = store->direct,
-                                           .uncached = how != READING_KEPT || options->promise };
+                                           .uncached = how != READING_KEPT || options->promise,
+                                           .buffer_count = (size_t)store->layers * store->experts };
     if (how == READING_MAPPED) { /* pages are brought in by threads, and stay */
         reader.engine = READ_ENGINE_THREADS;
         reader.uncached = false;
@@ -164,6 +165,7 @@ static bool take_tables(struct expert_store *store)
     size_t places = (size_t)store->layers * store->experts, slots = store->plan.capacity;
     store->slots = ARENA_NEW(arena, struct expert_slot, slots);
     store->reads = ARENA_NEW(arena, struct slot_read, slots);
+    store->lent = ARENA_NEW(arena, bool, slots);
     store->slot_of = ARENA_NEW(arena, uint32_t, places);
     store->empty = ARENA_NEW(arena, uint32_t, slots);
     store->empty_count = ARENA_NEW(arena, size_t, store->plan.class_count);
@@ -175,10 +177,10 @@ static bool take_tables(struct expert_store *store)
     store->prompt_rows = ARENA_NEW(arena, uint32_t, store->layers);
     store->one_row = ARENA_NEW(arena, uint32_t, store->experts);
     store->uses = ARENA_NEW(arena, uint64_t, places);
-    return store->slots && store->reads && store->slot_of && store->empty && store->empty_count &&
-           store->requests && store->pending && store->missing.places && store->coming.places &&
-           store->prompt_uses && store->prompt_rows && store->one_row && store->uses &&
-           eviction_init(&store->eviction, arena, store->layers, store->experts);
+    return store->slots && store->reads && store->lent && store->slot_of && store->empty &&
+           store->empty_count && store->requests && store->pending && store->missing.places &&
+           store->coming.places && store->prompt_uses && store->prompt_rows && store->one_row &&
+           store->uses && eviction_init(&store->eviction, arena, store->layers, store->experts);
 }
 
 static void link_requests(struct expert_store *store)
@@ -264,11 +266,16 @@ void expert_store_free(struct expert_store *store)
 /* ------------------------------------------------------------------ budget */
 
 /* Gives the pages of slots that are no longer used back to the system. */
-static void release_slots(const struct expert_store *store, const struct slot_class *class)
+static void release_slots(struct expert_store *store, const struct slot_class *class)
 {
     uint64_t from = class->memory_at + class->count * class->bytes;
     uint64_t bytes = (class->capacity - class->count) * class->bytes;
-    if (bytes > 0 && store->memory) madvise(store->memory + from, bytes, MADV_DONTNEED);
+    for (size_t i = class->count; i < class->capacity; i++) {
+        uint32_t index = (uint32_t)(class->first_slot + i);
+        if (store->lent[index]) async_reader_take_back(store->reader, index);
+        store->lent[index] = false;
+    }
+    if (bytes > 0) madvise(store->memory + from, bytes, MADV_DONTNEED);
 }
 
 mf_status expert_store_set_budget(struct expert_store *store, uint64_t budget_bytes, mf_error *why)

@@ -81,6 +81,7 @@ struct expert_store {
     uint8_t *memory;
     struct expert_slot *slots; /* [plan.capacity] */
     struct slot_read *reads;   /* [plan.capacity] */
+    bool *lent;                /* [plan.capacity] the reader knows the slot's memory */
     uint32_t *slot_of;         /* [layers x experts], NO_SLOT: not in memory */
     uint32_t *empty;           /* [plan.capacity] those of a class from its first slot on */
     size_t *empty_count;       /* [classes] */

@@ -45,6 +45,11 @@ bool reading_begin(struct expert_store *store, struct async_read **list, uint32_
     if (index == NO_SLOT) return false;
     bool checked = is_checked(store, place) && layout.piece_count == 1; /* packed: always one */
     uint8_t *memory = store->maps ? NULL : slots_memory(store, index, place);
+    if (!store->maps && !store->lent[index]) {
+        const struct slot_class *class = &store->plan.classes[class_of(store, place)];
+        async_reader_lend(store->reader, index, memory, class->bytes);
+        store->lent[index] = true;
+    }
     store->slots[index] = (struct expert_slot){ .place = place,
                                                 .wanted = ahead ? 0 : store->visit,
                                                 .state = SLOT_READING,

@@ -49,6 +49,9 @@ struct read_crew {
         void (*wake)(struct read_crew *crew, uint32_t room);
         /* The reader is stopping, and nothing is under way. */
         void (*free)(struct read_crew *crew);
+        /* See async_reader_lend; NULL memory takes it back.  By the owner, without the
+         * lock.  NULL: of no use here. */
+        void (*lend)(struct read_crew *crew, uint32_t tag, void *memory, size_t bytes);
     } * functions;
     struct async_reader *reader;
 };
@@ -57,6 +60,7 @@ struct async_reader {
     const mf_allocator *allocator;
     struct read_source *sources; /* [source_count], one for each file */
     size_t source_count;
+    size_t buffer_count;
     size_t outstanding; /* submitted and not yet given back; the owner's */
     struct read_crew *crews[CHOICE_WAYS];
     uint32_t crew_count;

@@ -242,7 +242,7 @@ mf_status async_reader_new(struct async_reader **out, const struct async_reader_
     struct async_reader *r = allocator->allocate(allocator->user, sizeof *r, CACHE_LINE);
     *out = NULL;
     if (!r) return fail_memory(why, sizeof *r);
-    *r = (struct async_reader){ .allocator = allocator };
+    *r = (struct async_reader){ .allocator = allocator, .buffer_count = options->buffer_count };
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->done, NULL);
     read_pace_init(&r->pace, DEPTH_AT_FIRST, DEPTH_MAX);
@@ -311,6 +311,18 @@ void async_reader_forget(const struct async_reader *reader)
     for (size_t i = 0; i < reader->source_count; i++)
         if (reader->sources[i].descriptor >= 0)
             posix_fadvise(reader->sources[i].descriptor, 0, 0, POSIX_FADV_DONTNEED);
+}
+
+void async_reader_lend(struct async_reader *r, uint32_t tag, void *memory, size_t bytes)
+{
+    for (uint32_t i = 0; i < r->crew_count && tag < r->buffer_count; i++)
+        if (r->crews[i]->functions->lend)
+            r->crews[i]->functions->lend(r->crews[i], tag, memory, bytes);
+}
+
+void async_reader_take_back(struct async_reader *r, uint32_t tag)
+{
+    async_reader_lend(r, tag, NULL, 0);
 }
 
 void async_reader_submit(struct async_reader *r, struct async_read *list)

@@ -58,8 +58,9 @@ struct async_reader_options {
     const struct file *files; /* borrowed, stay open and in place */
     size_t file_count;
     enum read_engine engine;
-    bool direct;   /* past the page cache where the file allows it */
-    bool uncached; /* bytes read through the page cache do not stay there because of us */
+    bool direct;         /* past the page cache where the file allows it */
+    bool uncached;       /* bytes read through the page cache do not stay there because of us */
+    size_t buffer_count; /* tags that memory may be lent for, from 0 */
 };
 
 /* What the disk has done. */
@@ -94,6 +95,12 @@ size_t async_reader_alignment(const struct async_reader *reader, uint32_t file);
 
 /* What the page cache holds of the files leaves it. */
 void async_reader_forget(const struct async_reader *reader);
+
+/* All reads with this tag will go into this memory: the kernel need not look for its pages
+ * every time.  It stays in place until it is taken back, when no such read is outstanding;
+ * freeing the reader takes back all.  Memory that cannot be locked is read into as ever. */
+void async_reader_lend(struct async_reader *reader, uint32_t tag, void *memory, size_t bytes);
+void async_reader_take_back(struct async_reader *reader, uint32_t tag);
 
 /* A list linked by `next`, first to be started first.  Never fails: what cannot be
  * started comes back with an error. */

@@ -20,13 +20,18 @@
 enum {
     RING_ENTRIES = 2 * DEPTH_MAX, /* one for the bell */
     COUNT_LIMIT = 1 << 30,        /* of one attempt; the rest counts as a short read */
-    FILES_REGISTERED_MAX = 512    /* direct and plain descriptors */
+    FILES_REGISTERED_MAX = 512,   /* direct and plain descriptors */
+    BUFFERS_MAX = 16384           /* the kernel's limit */
 };
 
 struct uring_crew {
     struct read_crew crew;
     struct io_uring ring;  /* the thread's */
     bool files_registered; /* direct at 2 x file, plain after it */
+    bool *lent;            /* [table_count] is memory registered for this tag?  Written when no read
+                           of the tag is outstanding */
+    size_t table_count;    /* 0: the kernel takes none */
+    bool refused;          /* it takes no more */
     uint64_t rings;        /* what was read from the bell */
     int bell;              /* an eventfd; -1: none */
     pthread_t thread;
@@ -48,9 +53,12 @@ static void prepare(struct uring_crew *u, struct async_read *read)
     bool direct = read_is_direct(read, source);
     int descriptor = direct ? source->direct : source->descriptor;
     if (u->files_registered) descriptor = (int)(2 * read->file + !direct);
-    io_uring_prep_read(sqe, descriptor, read_target(read),
-                       (unsigned)min_size(read->count - read->done, COUNT_LIMIT),
-                       read->offset + read->done);
+    unsigned count = (unsigned)min_size(read->count - read->done, COUNT_LIMIT);
+    uint64_t offset = read->offset + read->done;
+    if (read->tag < u->table_count && u->lent[read->tag])
+        io_uring_prep_read_fixed(sqe, descriptor, read_target(read), count, offset, (int)read->tag);
+    else
+        io_uring_prep_read(sqe, descriptor, read_target(read), count, offset);
     if (u->files_registered) io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
     if (!direct && source->traces == TRACES_FLAG) sqe->rw_flags = RWF_DONTCACHE;
     io_uring_sqe_set_data(sqe, read);
@@ -125,6 +133,25 @@ static void uring_wake(struct read_crew *crew, uint32_t room)
     eventfd_write(u->bell, 1);
 }
 
+/* The kernel pins the pages, as far as the limit on locked memory allows.  What it refuses
+ * once it is not asked again. */
+static void uring_lend(struct read_crew *crew, uint32_t tag, void *memory, size_t bytes)
+{
+    struct uring_crew *u = uring_of(crew);
+    struct iovec buffer = { memory, bytes };
+    bool wanted = memory != NULL;
+    if (tag >= u->table_count || u->lent[tag] == wanted || (wanted && u->refused)) return;
+    int done = io_uring_register_buffers_update_tag(&u->ring, tag, &buffer, NULL, 1);
+    if (done == 1) u->lent[tag] = wanted;
+    u->refused = u->refused || (wanted && done != 1);
+}
+
+static void drop_table(struct uring_crew *u)
+{
+    const mf_allocator *allocator = u->crew.reader->allocator;
+    if (u->lent) allocator->release(allocator->user, u->lent, u->table_count * sizeof *u->lent);
+}
+
 static void uring_free(struct read_crew *crew)
 {
     struct uring_crew *u = uring_of(crew);
@@ -132,12 +159,13 @@ static void uring_free(struct read_crew *crew)
     pthread_join(u->thread, NULL);
     io_uring_queue_exit(&u->ring);
     close(u->bell);
+    drop_table(u);
     allocator->release(allocator->user, u, sizeof *u);
 }
 
-static const struct read_crew_functions uring_functions = { .name = "io_uring",
-                                                            .wake = uring_wake,
-                                                            .free = uring_free };
+static const struct read_crew_functions uring_functions = {
+    .name = "io_uring", .wake = uring_wake, .free = uring_free, .lend = uring_lend
+};
 
 /* Registered files save the kernel a lookup per read; without them it works too. */
 static void register_files(struct uring_crew *u)
@@ -152,6 +180,18 @@ static void register_files(struct uring_crew *u)
     }
     u->files_registered =
         io_uring_register_files(&u->ring, descriptors, (unsigned)(2 * count)) == 0;
+}
+
+/* A table for buffers, all empty; without it reads go on as ever. */
+static void prepare_buffers(struct uring_crew *u)
+{
+    const mf_allocator *allocator = u->crew.reader->allocator;
+    size_t count = min_size(u->crew.reader->buffer_count, BUFFERS_MAX);
+    if (count == 0 || io_uring_register_buffers_sparse(&u->ring, (unsigned)count) != 0) return;
+    u->lent = allocator->allocate(allocator->user, count * sizeof *u->lent, CACHE_LINE);
+    if (!u->lent) return;
+    memset(u->lent, 0, count * sizeof *u->lent);
+    u->table_count = count;
 }
 
 /* A file that is not there is no obstacle: reading it is an error in any engine. */
@@ -176,10 +216,12 @@ static mf_status start(struct uring_crew *u, mf_error *why)
         return fail_errno(why, MF_ERR_UNSUPPORTED, result, "no eventfd can be had");
     }
     register_files(u);
+    prepare_buffers(u);
     result = pthread_create(&u->thread, NULL, work, u);
     if (result == 0) return MF_OK;
     io_uring_queue_exit(&u->ring);
     close(u->bell);
+    drop_table(u);
     return fail_errno(why, MF_ERR_UNSUPPORTED, result, "no thread for io_uring could be started");
 }
 
