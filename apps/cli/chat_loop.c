@@ -75,8 +75,18 @@ static bool command_fold(struct runner *runner, const char *argument)
     return true;
 }
 
+/* The shell is not there to do it: ~/x is in the home directory.  `out` or `path`. */
+static const char *expand_home(char out[PATH_CAPACITY], const char *path)
+{
+    const char *home = getenv("HOME");
+
+    if (path[0] != '~' || path[1] != '/' || !home) return path;
+    return snprintf(out, PATH_CAPACITY, "%s%s", home, path + 1) < PATH_CAPACITY ? out : path;
+}
+
 static bool command_save(struct runner *runner, const char *argument)
 {
+    char path[PATH_CAPACITY];
     struct output_file file;
     json_t *saved;
     mf_error why = { .text = "" };
@@ -86,6 +96,7 @@ static bool command_save(struct runner *runner, const char *argument)
         say(runner, "where to? /save FILE");
         return true;
     }
+    argument = expand_home(path, argument);
     saved = json_pack("{s:s,s:O}", "model", mf_model_name(runner->opened.model), "messages",
                       runner->conversation.messages);
     status = output_file_open(&file, argument, &why);
@@ -123,6 +134,7 @@ static mf_status check_messages(const json_t *messages, const char *where, mf_er
 
 static bool command_load(struct runner *runner, const char *argument)
 {
+    char path[PATH_CAPACITY];
     json_t *saved = NULL, *messages;
     mf_error why = { .text = "" };
     mf_status status;
@@ -131,6 +143,7 @@ static bool command_load(struct runner *runner, const char *argument)
         say(runner, "which file? /load FILE");
         return true;
     }
+    argument = expand_home(path, argument);
     status = json_read_file_new(&saved, &files_posix, argument, 256 << 20, &why);
     messages = json_object_get(saved, "messages");
     if (status == MF_OK) status = check_messages(messages, argument, &why);
@@ -214,9 +227,19 @@ static bool command_help(struct runner *runner, const char *argument)
     }
     printf("  %-18s %s\n", "\\ at a line's end", "the message goes on in the next line");
     printf("  %-18s %s\n", "\"\"\"", "begins and ends a message of several lines");
+    printf("  %-18s %s\n", "Alt-Enter", "a line break in the message; pasted ones are kept");
+    printf("  %-18s %s\n", "Tab", "completes commands and file names");
     printf("  %-18s %s\n", "Ctrl-C", "ends the answer");
     printf("  %-18s %s\n", "Ctrl-D", "leaves");
     return true;
+}
+
+/* "/help", "/load x"; but "/etc/hosts" is something to talk about. */
+static bool is_chat_command(const char *line)
+{
+    size_t length = strcspn(line, " \t\n");
+
+    return *line == '/' && !memchr(line + 1, '/', length - 1);
 }
 
 static bool run_chat_command(struct runner *runner, const char *line)
@@ -274,6 +297,8 @@ static void answer_last(struct runner *runner, size_t before)
     if (end == END_OF_CONTEXT) say(runner, "(the context is full; /reset, or more with -c)");
     mf_session_stats(runner->opened.session, &stats);
     if (!runner->settings->quiet) statistics_print_line(&stats, &runner->terminal);
+    if (runner->answer.message.call_count > 0) say(runner, "(/tool TEXT tells what a tool gave)");
+    putchar('\n'); /* sets the turns apart */
 }
 
 static void answer_message(struct runner *runner, const char *text)
@@ -353,7 +378,17 @@ static bool take_message(struct runner *runner, struct line_editor *editor, cons
 
     if (!*start) return true;
     line_editor_remember(editor, text);
-    if (*start == '/') return run_chat_command(runner, start);
+    if (is_chat_command(start)) {
+        char *line = strdup(start); /* without white space at its end: Tab leaves some */
+        bool goes_on = true;
+        if (line) {
+            size_t length = strlen(line);
+            while (length > 0 && strchr(" \t\n", line[length - 1])) line[--length] = '\0';
+            goes_on = run_chat_command(runner, line);
+        }
+        free(line);
+        return goes_on;
+    }
     answer_message(runner, text);
     return !output_is_lost();
 }
@@ -362,14 +397,18 @@ int chat_loop(struct runner *runner)
 {
     char path[PATH_CAPACITY];
     struct line_editor *editor = line_editor_new(history_path(path) ? path : NULL);
+    const char *words[COUNT_OF(chat_commands)];
     enum line_result result = LINE_READ;
     bool goes_on = editor != NULL;
 
     say(runner, "%s (%s). /help shows the commands, Ctrl-D leaves.",
         mf_model_name(runner->opened.model), mf_model_family(runner->opened.model));
     if (!runner->conversation.chat) say(runner, "This model has no chat template.");
+    for (size_t i = 0; i < COUNT_OF(chat_commands); i++) words[i] = chat_commands[i].name;
+    if (editor) line_editor_set_words(editor, words, COUNT_OF(words));
     while (goes_on && result != LINE_END) {
-        char *text = read_message_new(editor, "> ", &result);
+        char *text = read_message_new(
+            editor, runner->terminal.colour_out ? "\1\033[1m\1> \1\033[0m\1" : "> ", &result);
         if (text) goes_on = take_message(runner, editor, text);
         free(text);
     }

@@ -3,15 +3,26 @@
 #include "base/status.h"
 
 #include <signal.h>
+#include <termios.h>
+#include <unistd.h>
 
 /* --------------------------------------------------------------- interrupt */
 
 static volatile sig_atomic_t interrupted;
 static struct sigaction old_action;
+static struct termios old_modes;
+static volatile sig_atomic_t modes_kept; /* old_modes are to be restored */
+
+static void restore_modes(void)
+{
+    if (modes_kept) tcsetattr(STDIN_FILENO, TCSANOW, &old_modes);
+    modes_kept = 0;
+}
 
 static void on_interrupt(int signal_number)
 {
     if (interrupted) {
+        restore_modes();
         signal(signal_number, SIG_DFL);
         raise(signal_number);
     }
@@ -25,6 +36,13 @@ void interrupt_begin(void)
     interrupted = 0;
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, &old_action);
+    /* What is typed meanwhile waits for the next prompt and does not stand in the answer. */
+    if (isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &old_modes) == 0) {
+        struct termios modes = old_modes;
+        modes.c_lflag &= ~(tcflag_t)ECHO;
+        modes_kept = 1;
+        tcsetattr(STDIN_FILENO, TCSANOW, &modes);
+    }
 }
 
 bool interrupt_seen(void)
@@ -37,6 +55,7 @@ bool interrupt_seen(void)
 
 void interrupt_end(void)
 {
+    restore_modes();
     sigaction(SIGINT, &old_action, NULL);
 }
 

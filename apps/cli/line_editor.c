@@ -16,9 +16,19 @@ struct line_editor {
     History *history;
     char *history_path;
     const char *prompt;
+    const char *const *words; /* [word_count]: for Tab */
+    size_t word_count;
     char *line;
     bool given_up;
+    bool pastes; /* the terminal marks what is pasted */
 };
+
+static bool terminal_takes_escapes(void)
+{
+    const char *term = getenv("TERM");
+
+    return isatty(STDOUT_FILENO) && term && *term && strcmp(term, "dumb") != 0;
+}
 
 static char *show_prompt(EditLine *edit)
 {
@@ -47,6 +57,73 @@ static unsigned char suspend(EditLine *edit, int key)
     return CC_REDISPLAY;
 }
 
+/* A line break inside the text. */
+static unsigned char break_line(EditLine *edit, int key)
+{
+    (void)key;
+    return el_insertstr(edit, "\n") == 0 ? CC_REFRESH : CC_ERROR;
+}
+
+/* The terminal says that a text is being pasted: all of it up to the mark of its end. */
+static unsigned char paste(EditLine *edit, int key)
+{
+    static const wchar_t end[] = L"\033[201~";
+    size_t matched = 0, length = 0, capacity = 256;
+    wchar_t c, *text = malloc(capacity * sizeof *text);
+    bool good = text != NULL;
+
+    (void)key;
+    while (good && matched < COUNT_OF(end) - 1 && el_wgetc(edit, &c) == 1) {
+        matched = c == end[matched] ? matched + 1 : c == end[0];
+        if (c == L'\r') c = L'\n';
+        if (matched > 0 || (c < L' ' && c != L'\n' && c != L'\t')) continue;
+        if (length + 1 == capacity) {
+            wchar_t *grown = realloc(text, 2 * capacity * sizeof *text);
+            good = grown != NULL;
+            if (!good) break;
+            text = grown;
+            capacity *= 2;
+        }
+        text[length++] = c;
+    }
+    while (length > 0 && text[length - 1] == L'\n') length--; /* Enter is the user's */
+    if (good) {
+        text[length] = L'\0';
+        good = length == 0 || el_winsertstr(edit, text) == 0;
+    }
+    free(text);
+    return good ? CC_REFRESH : CC_ERROR;
+}
+
+/* Tab: the rest of a word at the beginning of the line, or the name of a file. */
+static unsigned char complete(EditLine *edit, int key)
+{
+    struct line_editor *editor;
+    const LineInfo *line = el_line(edit);
+    size_t typed = (size_t)(line->cursor - line->buffer), common = 0;
+    const char *found = NULL;
+
+    el_get(edit, EL_CLIENTDATA, &editor);
+    if (memchr(line->buffer, ' ', typed)) return _el_fn_complete(edit, key);
+    for (size_t i = 0; i < editor->word_count && typed > 0; i++) {
+        const char *word = editor->words[i];
+        if (strncmp(word, line->buffer, typed) != 0) continue;
+        if (!found) {
+            found = word;
+            common = strlen(word);
+        } else {
+            size_t same = typed;
+            while (word[same] && word[same] == found[same]) same++;
+            common = min_size(common, same);
+        }
+    }
+    if (!found || common == typed) return CC_ERROR;
+    char rest[64];
+    bool whole = found[common] == '\0';
+    snprintf(rest, sizeof rest, "%.*s%s", (int)(common - typed), found + typed, whole ? " " : "");
+    return el_insertstr(edit, rest) == 0 ? CC_REFRESH : CC_ERROR;
+}
+
 /* Ctrl-C is a key here, not a signal: libedit goes on reading after a signal. */
 static void set_up_keys(struct line_editor *editor)
 {
@@ -60,7 +137,14 @@ static void set_up_keys(struct line_editor *editor)
     /* The wide form keeps the strings it is given; the other one copies and never frees. */
     el_wset(edit, EL_ADDFN, L"give-up", L"give up the line", give_up);
     el_wset(edit, EL_ADDFN, L"suspend", L"stop the program for a while", suspend);
+    el_wset(edit, EL_ADDFN, L"break-line", L"put in a line break", break_line);
+    el_wset(edit, EL_ADDFN, L"paste", L"take a pasted text", paste);
+    el_wset(edit, EL_ADDFN, L"complete", L"complete a command or file", complete);
     el_set(edit, EL_BIND, "^C", "give-up", NULL);
+    el_set(edit, EL_BIND, "^I", "complete", NULL);
+    el_set(edit, EL_BIND, "\\e^M", "break-line", NULL); /* Alt-Enter */
+    el_set(edit, EL_BIND, "\\e^J", "break-line", NULL);
+    el_set(edit, EL_BIND, "\\e[200~", "paste", NULL);
     el_set(edit, EL_BIND, "^Z", "suspend", NULL);
     el_set(edit, EL_BIND, "^R", "em-inc-search-prev", NULL);
     el_source(edit, NULL); /* the user's ~/.editrc */
@@ -81,6 +165,7 @@ struct line_editor *line_editor_new(const char *history_path)
         return NULL;
     }
     set_up_keys(editor);
+    editor->pastes = terminal_takes_escapes();
     history(editor->history, &event, H_SETSIZE, 1000);
     history(editor->history, &event, H_SETUNIQUE, 1);
     if (editor->history_path) history(editor->history, &event, H_LOAD, editor->history_path);
@@ -110,6 +195,20 @@ void line_editor_free(struct line_editor *editor)
     free(editor);
 }
 
+void line_editor_set_words(struct line_editor *editor, const char *const *words, size_t count)
+{
+    editor->words = words;
+    editor->word_count = count;
+}
+
+/* Asks the terminal to mark pasted text, or no longer to. */
+static void mark_pastes(const struct line_editor *editor, bool on)
+{
+    if (!editor->pastes) return;
+    fputs(on ? "\033[?2004h" : "\033[?2004l", stdout);
+    fflush(stdout);
+}
+
 enum line_result line_editor_read(struct line_editor *editor, const char *prompt, const char **line)
 {
     int count = 0;
@@ -117,14 +216,16 @@ enum line_result line_editor_read(struct line_editor *editor, const char *prompt
 
     editor->prompt = prompt;
     editor->given_up = false;
+    mark_pastes(editor, true);
     text = el_gets(editor->edit, &count);
+    mark_pastes(editor, false);
     if (editor->given_up) {
         fputs("\n", stdout);
         return LINE_GIVEN_UP;
     }
     if (!text || count <= 0) return LINE_END;
     free(editor->line);
-    editor->line = strndup(text, strcspn(text, "\n"));
+    editor->line = strndup(text, strlen(text) - (text[strlen(text) - 1] == '\n'));
     *line = editor->line ? editor->line : "";
     return LINE_READ;
 }
@@ -156,9 +257,17 @@ void line_editor_free(struct line_editor *editor)
     free(editor);
 }
 
+void line_editor_set_words(struct line_editor *editor, const char *const *words, size_t count)
+{
+    (void)editor;
+    (void)words;
+    (void)count;
+}
+
 enum line_result line_editor_read(struct line_editor *editor, const char *prompt, const char **line)
 {
-    fputs(prompt, stdout);
+    for (; *prompt; prompt++)
+        if (*prompt != '\1') putchar(*prompt);
     fflush(stdout);
     if (getline(&editor->line, &editor->capacity, stdin) < 0) return LINE_END;
     editor->line[strcspn(editor->line, "\n")] = '\0';

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The conversation of `moeflux run`, in a real terminal (tmux): several turns, Ctrl-C,
-# commands, /save and /load, a resized window, Ctrl-D.
+# commands, /save and /load, pasted text, completion, a resized window, Ctrl-D.
 #     chat.sh PROGRAM
 set -u
 program=$1
@@ -86,6 +86,30 @@ wait_for '/nonexistent cannot be opened'
 type_line 'What is 2 + 2?'
 wait_for '2 + 2 = 4'
 wait_for_prompt
+
+# A pasted text keeps its lines and is sent with Enter only; Alt-Enter breaks a line; what
+# is typed during the answer stands in the next prompt; Tab completes; ~ is the home.
+answers=$(screen | grep -cF ' prompt tokens at ')
+mux set-buffer "$(printf 'What is the\ncapital of\n')"
+mux paste-buffer -p -t chat
+wait_for 'capital of'
+sleep 1
+[ "$(screen | grep -cF ' prompt tokens at ')" = "$answers" ] || fail 'the paste was sent'
+mux send-keys -t chat M-Enter
+mux send-keys -t chat -l 'Italy?'
+mux send-keys -t chat Enter
+mux send-keys -t chat -l '/sa'
+wait_for '> /sa'
+screen | grep -q '^/sa' && fail 'what was typed stands in the answer'
+mux send-keys -t chat Tab
+mux send-keys -t chat -l '~/more'
+mux send-keys -t chat Enter
+wait_for 'saved: 8 messages'
+grep -qF 'What is the\ncapital of\nItaly?' "$home/more" || fail 'the lines were not kept'
+type_line '/etc/hosts: what is that?'
+wait_for 'sorry'
+wait_for_prompt
+mux clear-history -t chat
 
 # A narrower window while a line is being typed: the line stays whole.
 mux send-keys -t chat -l 'What is the opposite'
