@@ -138,7 +138,9 @@ static void print_map_row(const uint64_t *uses, uint32_t experts, const struct t
     static const char *const blocks[] = { " ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" };
     static const char *const letters[] = { " ", ".", ":", "-", "=", "+", "*", "#", "@" };
     const char *const *marks = terminal->utf8 ? blocks : letters;
-    uint32_t columns = experts < MAP_COLUMNS ? experts : MAP_COLUMNS;
+    enum { FRAME = 32 }; /* what stands around the row */
+    size_t room = terminal->err ? max_size(terminal_width(), FRAME + 8) - FRAME : MAP_COLUMNS;
+    uint32_t columns = (uint32_t)min_size(experts, min_size(room, MAP_COLUMNS));
     uint64_t largest = 1;
 
     for (uint32_t c = 0; c < columns; c++) {

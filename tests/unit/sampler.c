@@ -205,6 +205,7 @@ static void filters_keep_exactly_the_reference_set(void **state)
         options.top_k = (int32_t)(random_next(&random) % 12);
         if (row % 2) options.top_p = (float)random_unit(&random);
         if (row % 3 == 0) options.min_p = (float)random_unit(&random);
+        if (row % 5 == 0) options.temperature = 0.5f + (float)random_unit(&random);
         size_t count = reference(e, &options, logits, VOCAB);
         struct sampler *sampler = open_sampler(&options, VOCAB, VOCAB);
         for (size_t i = 0; i < PICKS; i++) seen[sampler_pick(sampler, logits)] = true;
@@ -392,6 +393,69 @@ static void biases_and_penalties_shift_logits(void **state)
     sampler_free(sampler);
 }
 
+/* The best token by the formulas of sampler.h, from the whole history. */
+static int32_t best_after_penalties(const struct sampler_options *o, const float *logits,
+                                    size_t vocab, const int32_t *history, size_t prompt,
+                                    size_t length)
+{
+    size_t window = (size_t)o->penalty_window, first = length > window ? length - window : 0;
+    double best = -INFINITY;
+    int32_t winner = -1;
+    for (size_t token = 0; token < vocab; token++) {
+        double x = (double)logits[token];
+        size_t seen = 0, said = 0;
+        for (size_t i = 0; i < o->bias_count; i++)
+            if (o->biases[i].token == (int32_t)token) x += (double)o->biases[i].bias;
+        for (size_t i = first; i < length; i++) {
+            if (history[i] != (int32_t)token) continue;
+            seen++;
+            if (i >= prompt) said++;
+        }
+        double repetition = (double)o->repetition_penalty;
+        if (seen > 0) x = x > 0 ? x / repetition : x * repetition;
+        x -= (double)o->frequency_penalty * (double)said;
+        if (said > 0) x -= (double)o->presence_penalty;
+        if (x > best) {
+            best = x;
+            winner = (int32_t)token;
+        }
+    }
+    return winner;
+}
+
+static void penalties_are_the_plain_formulas(void **state)
+{
+    (void)state;
+    enum { VOCAB = 30, LENGTH = 60, ROUNDS = 400 };
+    struct random random;
+    random_seed(&random, 17);
+    for (int round = 0; round < ROUNDS; round++) {
+        struct logit_bias biases[2] = { { 3, 4 * gaussian(&random) }, { 7, gaussian(&random) } };
+        struct sampler_options options = plain_options();
+        int32_t history[LENGTH];
+        float logits[VOCAB];
+        size_t prompt = random_next(&random) % (LENGTH / 2);
+        options.temperature = 0.0f;
+        options.biases = biases;
+        options.bias_count = 2;
+        options.penalty_window = (int32_t)(1 + random_next(&random) % (2 * LENGTH));
+        options.repetition_penalty = 0.5f + 2 * (float)random_unit(&random);
+        options.frequency_penalty = gaussian(&random);
+        options.presence_penalty = 2 * gaussian(&random);
+        struct sampler *sampler = open_sampler(&options, VOCAB, VOCAB);
+        for (size_t i = 0; i < LENGTH; i++) history[i] = (int32_t)(random_next(&random) % VOCAB);
+        sampler_accept_prompt(sampler, history, prompt);
+        for (size_t length = prompt; length < LENGTH; length++) {
+            for (size_t i = 0; i < VOCAB; i++) logits[i] = 2 * gaussian(&random);
+            assert_int_equal(
+                sampler_pick(sampler, logits),
+                best_after_penalties(&options, logits, VOCAB, history, prompt, length));
+            sampler_accept(sampler, history[length]);
+        }
+        sampler_free(sampler);
+    }
+}
+
 /* What DRY would subtract for each token, the slow way. */
 static void dry_reference(double *penalty, size_t vocab, const int32_t *text, size_t length,
                           const struct sampler_options *o)
@@ -569,6 +633,7 @@ int main(void)
         cmocka_unit_test(not_a_number_and_infinity),
         cmocka_unit_test(a_mask_is_obeyed),
         cmocka_unit_test(biases_and_penalties_shift_logits),
+        cmocka_unit_test(penalties_are_the_plain_formulas),
         cmocka_unit_test(dry_matches_the_slow_way),
         cmocka_unit_test(logprobs_are_those_of_the_model),
         cmocka_unit_test(wrong_options_are_refused),
