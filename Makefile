@@ -15,7 +15,7 @@ setup     = test -f $(1)/build.ninja || $(3) $(MESON) setup $(1) $(2)
 run_tests = rm -f $(1)/meson-logs/testlog.json; ninja -C $(1) && \
 	{ $(MESON) test -C $(1) --no-rebuild --print-errorlogs $(2); $(PYTHON) tools/test_summary.py $(1); }
 
-.PHONY: all demo test check format asan tsan fuzz bench install deps clean help
+.PHONY: all demo test test-arm check format asan tsan fuzz bench install deps clean help
 
 all: ## build the program and the library: build/moeflux
 	@tools/deps.sh build
@@ -29,6 +29,11 @@ test: ## build, run every test, count them
 	@tools/deps.sh test
 	@$(call setup,build,--prefix=$(PREFIX))
 	@$(call run_tests,build)
+
+test-arm: ## the kernels' tests, built for 64-bit ARM and run under qemu
+	@tools/deps.sh arm
+	@$(call setup,build/arm,--cross-file tools/aarch64.ini -Dkernels_only=true)
+	@$(call run_tests,build/arm,)
 
 check: ## formatting, include order, sizes, cppcheck, clang-tidy
 	@tools/deps.sh check
@@ -69,4 +74,4 @@ clean: ## remove build/ and with it all variants
 	rm -rf build
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12

@@ -1,5 +1,6 @@
 #!/bin/sh
-# deps.sh build|test|check: what `make`, `make test` or `make check` needs is there, or gets there.
+# deps.sh build|test|check|arm: what `make`, `make test`, `make check` or `make test-arm` needs is
+# there, or gets there.
 #
 # Every need is probed by what it gives (a command, a library, a header), so that a tool that
 # came another way counts.  What is missing is installed when we are root or CI=true says that
@@ -36,12 +37,23 @@ command cppcheck cppcheck
 runtime fuzzer libclang-rt-dev
 '
 
+needs_of_arm='
+command make make
+command meson meson
+command ninja ninja-build
+command python3 python3
+command aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
+arm-header stdio.h libc6-dev-arm64-cross
+command qemu-aarch64 qemu-user
+'
+
 has() # kind what
 {
     case $1 in
     command) command -v "$2" ;;
     library) pkg-config --exists "$2" ;;
     header) echo "#include <$2>" | cc -E - ;;
+    arm-header) echo "#include <$2>" | aarch64-linux-gnu-gcc -E - ;;
     runtime) [ -n "$(find "$(clang -print-resource-dir)/lib" -name "libclang_rt.$2*.a")" ] ;;
     esac >/dev/null 2>&1
 }
@@ -82,8 +94,9 @@ case ${1:-} in
 build) ;;
 test) needs=$needs$needs_of_tests ;;
 check) needs=$needs$needs_of_tests$needs_of_checks ;;
+arm) needs=$needs_of_arm ;;
 *)
-    echo "usage: deps.sh build|test|check" >&2
+    echo "usage: deps.sh build|test|check|arm" >&2
     exit 2
     ;;
 esac

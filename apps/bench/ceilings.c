@@ -31,7 +31,7 @@ static const struct ceiling_loops *choose_loops(const struct machine *machine)
     if (machine->avx2) return &ceiling_loops_avx2;
 #endif
 #ifdef HAVE_KERNELS_NEON
-    if (machine->neon) return &ceiling_loops_neon;
+    if (machine->neon_dotprod && machine->neon_f16) return &ceiling_loops_neon;
 #endif
     return &ceiling_loops_generic;
 }

@@ -122,6 +122,7 @@ static void probe_instructions(struct machine *m)
     unsigned long first = getauxval(AT_HWCAP), second = getauxval(AT_HWCAP2);
     m->neon = first & HWCAP_ASIMD;
     m->neon_dotprod = first & HWCAP_ASIMDDP;
+    m->neon_f16 = (first & HWCAP_FPHP) && (first & HWCAP_ASIMDHP);
     m->neon_i8mm = second & HWCAP2_I8MM;
 }
 
@@ -162,6 +163,7 @@ void machine_describe(const struct machine *machine, char *out, size_t capacity)
         { machine->amx_bf16, "amx-bf16" },
         { machine->neon, "neon" },
         { machine->neon_dotprod, "dotprod" },
+        { machine->neon_f16, "f16" },
         { machine->neon_i8mm, "i8mm" },
     };
     size_t used = 0;

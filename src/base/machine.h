@@ -18,7 +18,8 @@ struct machine {
     bool amx_int8; /* tiles present, and the kernel lets this process use them */
     bool amx_bf16;
     bool neon;
-    bool neon_dotprod;
+    bool neon_dotprod; /* of bytes */
+    bool neon_f16;     /* arithmetic */
     bool neon_i8mm;
 };
 

@@ -13,6 +13,8 @@
 
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
 #endif
 
 #define NAMED_AGAIN(name, set) name##_##set

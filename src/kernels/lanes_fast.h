@@ -16,6 +16,15 @@ LANES_INLINE lanes lanes_from_f16(const uint16_t *p)
     lanes result;
     memcpy(&result, parts, sizeof result);
     return result;
+#elif defined(__ARM_NEON)
+    float32x4_t parts[4];
+    lanes result;
+    for (int i = 0; i < 4; i++) {
+        uint16x4_t stored = vld1_u16(p + 4 * i);
+        parts[i] = vcvt_f32_f16(vreinterpret_f16_u16(stored));
+    }
+    memcpy(&result, parts, sizeof result);
+    return result;
 #else
     lanes result;
     for (int i = 0; i < LANES; i++) result[i] = f32_from_f16(p[i]);
@@ -34,6 +43,10 @@ LANES_INLINE void lanes_to_f16(uint16_t *p, lanes v)
     for (int i = 0; i < 2; i++)
         _mm_storeu_si128((__m128i *)(p + 8 * i),
                          _mm256_cvtps_ph(parts[i], _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__ARM_NEON)
+    float32x4_t parts[4];
+    memcpy(parts, &v, sizeof parts);
+    for (int i = 0; i < 4; i++) vst1_u16(p + 4 * i, vreinterpret_u16_f16(vcvt_f16_f32(parts[i])));
 #else
     for (int i = 0; i < LANES; i++) p[i] = f16_from_f32(v[i]);
 #endif

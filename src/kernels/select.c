@@ -4,6 +4,7 @@ extern const struct kernels kernels_generic;
 extern const struct kernels kernels_avx2;
 extern const struct kernels kernels_avx512;
 extern const struct kernels kernels_amx;
+extern const struct kernels kernels_neon;
 
 static bool runs_anywhere(const struct machine *machine)
 {
@@ -33,6 +34,13 @@ static bool runs_amx(const struct machine *machine)
 }
 #endif
 
+#ifdef HAVE_KERNELS_NEON
+static bool runs_neon(const struct machine *machine)
+{
+    return machine->neon && machine->neon_dotprod && machine->neon_f16;
+}
+#endif
+
 /* Best first. */
 static const struct {
     const struct kernels *kernels;
@@ -46,6 +54,9 @@ static const struct {
 #endif
 #ifdef HAVE_KERNELS_AVX2
     { &kernels_avx2, runs_avx2 },
+#endif
+#ifdef HAVE_KERNELS_NEON
+    { &kernels_neon, runs_neon },
 #endif
     { &kernels_generic, runs_anywhere },
 };
