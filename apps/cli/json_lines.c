@@ -80,9 +80,10 @@ static mf_status answer_line(const struct line_answerer *answerer, const char *l
     if (status == MF_OK && !json_is_object(in)) {
         status = fail(why, MF_ERR_FORMAT, "%s is %s, expected an object", where, json_kind(in));
     }
-    if (status == MF_OK) {
-        status = answerer->text ? answerer->text(&text, in, answerer->user, why)
-                                : answerer->value(&out, in, answerer->user, why);
+    if (status == MF_OK && answerer->text) {
+        status = answerer->text(&text, in, answerer->user, why);
+    } else if (status == MF_OK && answerer->value) {
+        status = answerer->value(&out, in, answerer->user, why);
     }
     if (status == MF_OK && !out && !text) status = fail_memory(why, length);
     if (status == MF_OK && text) json_print_text(text);

@@ -138,6 +138,15 @@ static void an_answer_keeps_to_a_schema(void **state)
     assert_int_equal(run.out_length, strlen("{\"n\":1}"));
     assert_memory_equal(run.out, "{\"n\":", 5);
     run_free(&run);
+    /* Reasoning comes before it, is free, and leaves it room. */
+    run = shell_run(
+        "f=$(mktemp); trap 'rm $f' EXIT; printf '%s' '{\"type\":\"object\",\"properties\":"
+        "{\"n\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":9}},\"required\":[\"n\"]}' > $f;"
+        "$MOEFLUX run --json-schema $f 'What is 27 + 45?' --think --temp 0 -n 30 -q --reasoning "
+        "show | tr -d ' \\n'");
+    assert_memory_equal(run.out, "ones:7+5=12.", 12);
+    assert_memory_equal(run.out + run.out_length - 7, "{\"n\":", 5);
+    run_free(&run);
 }
 
 static void sampling_follows_the_model_and_the_seed(void **state)

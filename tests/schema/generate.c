@@ -136,7 +136,7 @@ static void generate_calls(struct generator *g, const json_t *schema, size_t ind
             .choice = TOOL_CHOICE_REQUIRED,
         };
         struct grammar *grammar;
-        struct grammar_matcher *matcher;
+        struct grammar_matcher *matcher = NULL;
         if (form.family->body == BODY_PARAMETERS && counts_properties(schema)) continue;
         if (answer_grammar_new(&grammar, &allocator_heap, &form, &why) != MF_OK ||
             grammar_matcher_new(&matcher, &allocator_heap, grammar, g->vocabulary.vocabulary, &why))
