@@ -104,6 +104,9 @@ struct expert_work {
 struct expert_batch {
     const struct expert_work *works;
     size_t work_count;
+    size_t row_count;       /* of the step */
+    const struct row *rows; /* [row_count] */
+    const struct span *spans;
     uint32_t per_row;
     const float *routed; /* [rows][width] */
     float *hidden;       /* [pairs][expert width], scratch */
@@ -115,7 +118,8 @@ struct backend_sizes {
     size_t row_count;
     size_t matrix_cols; /* of the longest matrix row */
     size_t context;     /* positions */
-    size_t experts;
+    size_t experts, experts_per_row;
+    size_t width, expert_width; /* of what experts read, and of their hidden rows */
     size_t heads, kv_heads, head_width; /* of full attention, 0: none */
     size_t delta_key_heads, delta_value_heads, delta_keys, delta_values; /* 0: no delta nets */
     size_t latent_head_floats; /* one head's matrices of latent attention, 0: none */

@@ -24,12 +24,91 @@ struct dot_block {
     size_t w_rows, x_rows, n;
 };
 
+/* Activations as integers, 256 at a time: x = scale · (128·high + low), a scale for 32 numbers.
+ * That keeps 15 bits and more, twice the products of one byte each: the weights wait for
+ * the memory bus anyway (docs/numerics.md). */
+enum { UNIT = 256 };
+struct integer_unit {
+    int8_t high[UNIT], low[UNIT];
+    float scales[UNIT / 32]; /* of numbers 32i … 32i + 31 */
+    float sums[UNIT / 32];   /* Σ x of the same */
+    float sums_16[UNIT / 16]; /* Σ x of numbers 16i … 16i + 15 */
+};
+
+/* Units of a row of n numbers; the last one is filled up with zeroes. */
+static inline size_t units_of(size_t n)
+{
+    return (n + UNIT - 1) / UNIT;
+}
+
+/* out[j][i] = row (first + i) of `weight` · x_j, for `count` rows.
+ * The bits of one product do not depend on the others, nor on the instruction set. */
+struct integer_block {
+    const struct weight *weight;
+    uint64_t first;
+    size_t count;
+    const struct integer_unit *const *x; /* x_rows pointers to units_of(cols) */
+    float *const *out;                   /* x_rows pointers to `count` floats */
+    size_t x_rows;
+    bool add; /* to what is there */
+};
+typedef void (*integer_dot_function)(const struct integer_block *block);
+
+/* A matrix unit multiplies panels of weights with packs of activations, both in bf16:
+ *
+ *     panel   [rows][stride]      rows of a matrix, cols numbers each
+ *     pack    [cols / 2][16][2]   16 rows of activations, pairs of numbers side by side
+ *
+ * cols are filled up with zeroes to a multiple of 32.  The bits of one product do not
+ * depend on the others. */
+enum { PACK_ROWS = 16 };
+
+struct matrix_product {
+    const uint16_t *panel;
+    size_t stride; /* of the panel's rows */
+    size_t rows;
+    const uint16_t *packs; /* one after the other */
+    size_t x_rows;         /* packs hold so many rows */
+    size_t cols;
+    float *const *out; /* x_rows pointers to `rows` floats */
+    bool add;          /* to what is there */
+};
+
+struct matrix_unit {
+    /* Once per thread around some products. */
+    void (*begin)(void);
+    void (*end)(void);
+    /* `count` rows of `weight` from `first` on. */
+    void (*make_panel)(uint16_t *out, size_t stride, const struct weight *weight, uint64_t first,
+                       size_t count);
+    /* Up to 16 rows of n floats; the others are zero. */
+    void (*make_pack)(uint16_t *out, const float *const *x, size_t count, size_t n);
+    void (*multiply)(const struct matrix_product *product);
+    /* The panel is 16 rows of gate, then 16 of up: silu(gate) ⊙ up becomes numbers first …
+     * first + 15 of packs of `cols` numbers; out and add are not used. */
+    void (*multiply_gated)(const struct matrix_product *product, uint16_t *packs, size_t first,
+                           size_t cols);
+};
+
+/* Numbers in a row of a panel or a pack of n numbers. */
+static inline size_t matrix_cols(size_t n)
+{
+    return align_up(n, 32);
+}
+
 struct kernels {
     const char *name;
 
     /* By format; NULL where the plain function of the format table will do.
      * Called through kernels_dequantise. */
     dequantise_function dequantise[FORMAT_COUNT];
+
+    /* By format; NULL where numbers are not integers.  Called where kernels_have_integers. */
+    integer_dot_function integer_dot[FORMAT_COUNT];
+    /* The n floats of x as units_of(n) units.  What is not finite makes its 32 numbers NaN. */
+    void (*make_units)(struct integer_unit *out, const float *x, size_t n);
+
+    const struct matrix_unit *matrix; /* NULL: there is none */
 
     void (*dot_block)(const struct dot_block *block);
     float (*dot)(const float *a, const float *b, size_t n);
@@ -62,6 +141,13 @@ static inline void kernels_dequantise(const struct kernels *kernels, float *out,
 {
     dequantise_function tuned = kernels->dequantise[weight->format];
     (tuned ? tuned : weight_dequantise_row)(out, weight, row);
+}
+
+/* Whether products with `weight` can be made in integers. */
+static inline bool kernels_have_integers(const struct kernels *kernels, const struct weight *weight)
+{
+    bool grouped = !weight->scales || (weight->group_rows == 1 && weight->group_cols % 32 == 0);
+    return kernels->integer_dot[weight->format] && weight->cols % 64 == 0 && grouped;
 }
 
 /* The named set, or with NULL the best that runs on `machine`; NULL when there is none. */

@@ -4,8 +4,6 @@
 #define TEXT_OF_AGAIN(x) #x
 #define TEXT_OF(x)       TEXT_OF_AGAIN(x)
 
-extern const struct kernels NAMED(kernels);
-
 static const struct attend_kernels attend = {
 #if defined(__AMX_BF16__)
     .begin = NAMED(amx_attend_begin),
@@ -36,6 +34,12 @@ const struct kernels NAMED(kernels) = {
     .dequantise = { [FORMAT_AFFINE4] = NAMED(dequantise_affine4),
                     [FORMAT_AFFINE8] = NAMED(dequantise_affine8),
                     [FORMAT_BF16] = NAMED(dequantise_bf16) },
+#define INTEGER_DOT(id, name, wide, group, bytes) [FORMAT_##id] = NAMED(integer_dot_##name),
+    .integer_dot = { UNIT_FORMATS(INTEGER_DOT) },
+    .make_units = NAMED(make_units),
+#if defined(__AMX_BF16__)
+    .matrix = &NAMED(matrix),
+#endif
     .dot_block = NAMED(dot_block),
     .dot = NAMED(dot),
     .add_scaled = NAMED(add_scaled),

@@ -3,6 +3,7 @@
 #define KERNELS_LANES_SET_H
 
 #include "kernels/lanes.h"
+#include "kernels/unit_formats.h"
 
 void NAMED(dequantise_affine4)(float *out, const struct weight *weight, uint64_t row);
 void NAMED(dequantise_affine8)(float *out, const struct weight *weight, uint64_t row);
@@ -36,7 +37,18 @@ void NAMED(delta_fast_step)(const struct delta_step *d);
 void NAMED(delta_conv)(const struct delta_conv *d);
 void NAMED(delta_gates)(const struct delta_gates *g);
 
+extern const struct kernels NAMED(kernels);
+
+#define DECLARE_INTEGER_DOT(id, name, wide, group, bytes)                                          \
+    void NAMED(integer_dot_##name)(const struct integer_block *block);
+UNIT_FORMATS(DECLARE_INTEGER_DOT)
+#undef DECLARE_INTEGER_DOT
+void NAMED(make_units)(struct integer_unit *out, const float *x, size_t n);
+
 /* Of the set "amx" alone. */
+extern const struct matrix_unit NAMED(matrix);
+void NAMED(make_panel)(uint16_t *out, size_t stride, const struct weight *weight, uint64_t first,
+                       size_t count);
 void NAMED(amx_attend_begin)(const struct attend_block *b);
 void NAMED(amx_attend_tile)(const struct attend_block *b, const struct attend_tile *tile);
 

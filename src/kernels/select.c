@@ -3,6 +3,7 @@
 extern const struct kernels kernels_generic;
 extern const struct kernels kernels_avx2;
 extern const struct kernels kernels_avx512;
+extern const struct kernels kernels_avx512vnni;
 extern const struct kernels kernels_amx;
 extern const struct kernels kernels_neon;
 
@@ -23,6 +24,13 @@ static bool runs_avx2(const struct machine *machine)
 static bool runs_avx512(const struct machine *machine)
 {
     return machine->avx512;
+}
+#endif
+
+#ifdef HAVE_KERNELS_AVX512VNNI
+static bool runs_avx512vnni(const struct machine *machine)
+{
+    return machine->avx512_vnni && machine->avx512_vbmi && machine->avx512_bf16;
 }
 #endif
 
@@ -48,6 +56,9 @@ static const struct {
 } sets[] = {
 #ifdef HAVE_KERNELS_AMX
     { &kernels_amx, runs_amx },
+#endif
+#ifdef HAVE_KERNELS_AVX512VNNI
+    { &kernels_avx512vnni, runs_avx512vnni },
 #endif
 #ifdef HAVE_KERNELS_AVX512
     { &kernels_avx512, runs_avx512 },

@@ -60,24 +60,23 @@ static mf_status execute(struct backend *backend, const struct graph *graph,
     return MF_OK;
 }
 
-static size_t scratch_bytes(const struct cpu_backend *cpu, size_t floats, size_t shared)
+static size_t scratch_bytes(const struct cpu_backend *cpu)
 {
-    return (thread_pool_size(cpu->pool) * floats + shared) * sizeof(float);
+    size_t floats = thread_pool_size(cpu->pool) * cpu->scratch_floats + cpu->shared_floats;
+    return floats * sizeof(float) + cpu->work_count * sizeof *cpu->phase_works +
+           cpu->pair_count * sizeof *cpu->phase_pairs;
 }
 
 static void release_scratch(struct cpu_backend *cpu)
 {
     if (cpu->scratch)
-        cpu->allocator->release(cpu->allocator->user, cpu->scratch,
-                                scratch_bytes(cpu, cpu->scratch_floats, cpu->shared_floats));
+        cpu->allocator->release(cpu->allocator->user, cpu->scratch, scratch_bytes(cpu));
     cpu->scratch = NULL;
-    cpu->scratch_floats = cpu->shared_floats = 0;
 }
 
-/* Grows only, and never during a step. */
-static mf_status reserve(struct backend *backend, const struct backend_sizes *sizes, mf_error *why)
+/* The sizes that `cpu` would have with room for `sizes`. */
+static struct cpu_backend enlarged(const struct cpu_backend *cpu, const struct backend_sizes *sizes)
 {
-    struct cpu_backend *cpu = (struct cpu_backend *)backend;
     /* Two blocks of a matrix (an expert's gate and up), a row of attention or router scores,
      * a head of latent attention. */
     size_t floats = max_size(2 * MATRIX_ROWS * sizes->matrix_cols, sizes->context);
@@ -85,20 +84,34 @@ static mf_status reserve(struct backend *backend, const struct backend_sizes *si
     floats = max_size(floats, cpu_latent_scratch(sizes));
     size_t shared = 0;
     if (!cpu->exact) {
-        floats = max_size(floats, cpu_attend_scratch(sizes));
+        floats = max_size(floats, max_size(cpu_attend_scratch(sizes), cpu_product_scratch(sizes)));
         floats = max_size(floats, cpu_delta_scratch(sizes));
-        shared = cpu_attend_shared(sizes);
+        shared = max_size(cpu_attend_shared(sizes), cpu_product_shared(sizes));
+        shared = max_size(shared, cpu_expert_shared(sizes));
     }
-    floats = max_size(align_up(floats, CACHE_LINE / sizeof(float)), cpu->scratch_floats);
-    shared = max_size(shared, cpu->shared_floats);
-    if (floats == cpu->scratch_floats && shared == cpu->shared_floats) return MF_OK;
-    size_t bytes = scratch_bytes(cpu, floats, shared);
-    float *scratch = cpu->allocator->allocate(cpu->allocator->user, bytes, CACHE_LINE);
-    if (!scratch) return fail_memory(why, bytes);
+    struct cpu_backend larger = *cpu;
+    size_t line = CACHE_LINE / sizeof(float);
+    larger.scratch_floats = max_size(align_up(floats, line), cpu->scratch_floats);
+    larger.shared_floats = max_size(align_up(shared, line), cpu->shared_floats);
+    larger.work_count = max_size(sizes->experts, cpu->work_count);
+    larger.pair_count = max_size(sizes->row_count * sizes->experts_per_row, cpu->pair_count);
+    return larger;
+}
+
+/* Grows only, and never during a step. */
+static mf_status reserve(struct backend *backend, const struct backend_sizes *sizes, mf_error *why)
+{
+    struct cpu_backend *cpu = (struct cpu_backend *)backend;
+    struct cpu_backend larger = enlarged(cpu, sizes);
+    if (scratch_bytes(&larger) == scratch_bytes(cpu)) return MF_OK;
+    size_t bytes = scratch_bytes(&larger);
+    larger.scratch = cpu->allocator->allocate(cpu->allocator->user, bytes, CACHE_LINE);
+    if (!larger.scratch) return fail_memory(why, bytes);
     release_scratch(cpu);
-    cpu->scratch = scratch;
-    cpu->scratch_floats = floats;
-    cpu->shared_floats = shared;
+    *cpu = larger;
+    float *end = cpu->scratch + thread_pool_size(cpu->pool) * cpu->scratch_floats;
+    cpu->phase_works = (struct expert_work *)(void *)(end + cpu->shared_floats);
+    cpu->phase_pairs = (uint32_t *)(void *)(cpu->phase_works + cpu->work_count);
     return MF_OK;
 }
 

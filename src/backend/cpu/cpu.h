@@ -19,6 +19,10 @@ struct cpu_backend {
     bool exact;     /* the reference's arithmetic */
     float *scratch; /* [workers][scratch_floats], then [shared_floats] */
     size_t scratch_floats, shared_floats;
+    /* The works of a batch whose rows are in the same phase, behind the scratch. */
+    size_t work_count, pair_count;
+    struct expert_work *phase_works; /* [work_count] */
+    uint32_t *phase_pairs;           /* [pair_count] */
 };
 
 /* One operation on one worker. */
@@ -29,7 +33,7 @@ struct cpu_job {
     bool exact; /* the reference's arithmetic */
     struct worker worker;
     float *scratch; /* this worker's */
-    float *shared;  /* of all */
+    float *shared;  /* of all: what an op prepares for itself, between its barriers */
     const struct graph *graph;
 };
 
@@ -56,6 +60,24 @@ void cpu_embed(const struct cpu_job *job);
 void cpu_project(const struct cpu_job *job);
 void cpu_add_project(const struct cpu_job *job);
 
+/* products.c: a matrix with rows of activations in each arithmetic, by all workers together.
+ * Every worker calls them with the same arguments; barriers are inside where needed. */
+struct product {
+    const struct kernels *kernels;
+    struct worker worker;
+    float *scratch, *shared;
+    const struct weight *weight;
+    const float *x; /* [x_rows][x_stride], of which weight->cols count */
+    float *out;     /* [x_rows][out_stride], of which weight->rows are written */
+    size_t x_rows, x_stride, out_stride;
+    bool add; /* to what is there */
+};
+void cpu_multiply_exact(const struct product *product);
+void cpu_multiply_integers(const struct product *product);
+void cpu_multiply_matrix(const struct product *product);
+size_t cpu_product_scratch(const struct backend_sizes *sizes); /* floats per worker */
+size_t cpu_product_shared(const struct backend_sizes *sizes);  /* floats of all */
+
 /* Rows [first, first + count) of `weight` times some rows of activations:
  * results[j][i] = weight row first + i · x[j].  count ≤ MATRIX_ROWS, x_rows ≤ ACTIVATION_ROWS. */
 struct matrix_block {
@@ -68,6 +90,20 @@ void cpu_load_block(struct matrix_block *block, const struct kernels *kernels, f
 void cpu_multiply_block(float results[ACTIVATION_ROWS][MATRIX_ROWS],
                         const struct matrix_block *block, const struct kernels *kernels,
                         const float *const *x, size_t x_rows);
+
+/* A row of n floats as units, or up to 16 of them as a pack; the workers share the numbers
+ * out.  A barrier must follow. */
+void cpu_make_units(struct integer_unit *units, const struct kernels *kernels, struct worker worker,
+                    const float *x, size_t n);
+void cpu_make_pack(uint16_t *pack, const struct kernels *kernels, struct worker worker,
+                   const float *const *x, size_t x_rows, size_t n);
+
+/* Numbers between two rows of a panel: not a multiple of 4096 bytes, which would send the
+ * rows of a tile to the same few lines of a cache. */
+static inline size_t cpu_panel_stride(size_t cols)
+{
+    return matrix_cols(cols) + 32;
+}
 
 /* ops_norm.c */
 void cpu_rms_norm(const struct cpu_job *job);
@@ -107,6 +143,18 @@ size_t cpu_delta_scratch(const struct backend_sizes *sizes); /* floats per worke
 /* ops_experts.c */
 void cpu_route(const struct cpu_job *job);
 void cpu_combine(const struct cpu_job *job);
+
+/* experts.c; a batch in one arithmetic: experts_exact.c, experts_integers.c, experts_matrix.c */
+struct expert_job {
+    const struct expert_batch *batch;
+    const struct kernels *kernels;
+    struct worker worker;
+    float *scratch, *shared;
+};
 mf_status cpu_run_experts(struct backend *backend, const struct expert_batch *batch, mf_error *why);
+void cpu_experts_exact(const struct expert_job *job);
+void cpu_experts_integers(const struct expert_job *job);
+void cpu_experts_matrix(const struct expert_job *job);
+size_t cpu_expert_shared(const struct backend_sizes *sizes); /* floats of all */
 
 #endif

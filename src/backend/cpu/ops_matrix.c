@@ -9,54 +9,63 @@ void cpu_embed(const struct cpu_job *job)
                            job_weight(job, job->op->weight), (uint64_t)job->frame->tokens[r]);
 }
 
-void cpu_load_block(struct matrix_block *block, const struct kernels *kernels, float *scratch)
+/* Consecutive rows in the same phase.  Rows without a sequence (of logits) count as decoded. */
+struct run {
+    size_t first, count;
+    bool decode;
+};
+
+static bool row_decodes(const struct frame *frame, size_t row)
 {
-    const struct weight *w = block->weight;
-    if (w->format == FORMAT_F32 && (uintptr_t)w->values % sizeof(float) == 0) {
-        block->dequantised = (const float *)(const void *)(w->values + block->first * w->row_bytes);
-        return;
-    }
-    for (size_t i = 0; i < block->count; i++)
-        kernels_dequantise(kernels, scratch + i * w->cols, w, block->first + i);
-    block->dequantised = scratch;
+    return !frame->rows || frame->spans[frame->rows[row].span].decode;
 }
 
-void cpu_multiply_block(float results[ACTIVATION_ROWS][MATRIX_ROWS],
-                        const struct matrix_block *block, const struct kernels *kernels,
-                        const float *const *x, size_t x_rows)
+static bool next_run(struct run *run, const struct frame *frame)
 {
-    float *out[ACTIVATION_ROWS];
-    for (size_t j = 0; j < x_rows; j++) out[j] = results[j];
-    kernels->dot_block(&(struct dot_block){ .w = block->dequantised,
-                                            .x = x,
-                                            .out = out,
-                                            .w_rows = block->count,
-                                            .x_rows = x_rows,
-                                            .n = block->weight->cols });
+    run->first += run->count;
+    if (run->first == frame->row_count) return false;
+    run->decode = row_decodes(frame, run->first);
+    run->count = 1;
+    while (run->first + run->count < frame->row_count &&
+           row_decodes(frame, run->first + run->count) == run->decode)
+        run->count++;
+    return true;
 }
 
-/* Each worker has some rows of the matrix, dequantises them once and multiplies
- * them with all rows of activations. */
+/* A small error here changes a choice or a gate for all channels: always f32. */
+static bool is_sensitive(enum slot slot)
+{
+    return slot == SLOT_ROUTER || slot == SLOT_SHARED_SCALE || slot == SLOT_DELTA_A ||
+           slot == SLOT_DELTA_B;
+}
+
+typedef void (*product_way)(const struct product *product);
+
+static product_way choose_way(const struct cpu_job *job, bool decode)
+{
+    if (job->exact || is_sensitive(job->op->weight)) return cpu_multiply_exact;
+    if (!decode) return job->kernels->matrix ? cpu_multiply_matrix : cpu_multiply_exact;
+    const struct weight *weight = job_weight(job, job->op->weight);
+    return kernels_have_integers(job->kernels, weight) ? cpu_multiply_integers : cpu_multiply_exact;
+}
+
 static void project(const struct cpu_job *job, bool add)
 {
     const struct op *op = job->op;
-    struct matrix_block block = { .weight = job_weight(job, op->weight) };
-    struct share share = worker_share(job->worker, block.weight->rows, MATRIX_ROWS);
-    for (block.first = share.begin; block.first < share.end; block.first += MATRIX_ROWS) {
-        block.count = min_size(MATRIX_ROWS, share.end - block.first);
-        cpu_load_block(&block, job->kernels, job->scratch);
-        for (size_t r = 0; r < job->frame->row_count; r += ACTIVATION_ROWS) {
-            const float *x[ACTIVATION_ROWS];
-            float results[ACTIVATION_ROWS][MATRIX_ROWS];
-            size_t rows = min_size(ACTIVATION_ROWS, job->frame->row_count - r);
-            for (size_t j = 0; j < rows; j++) x[j] = job_row(job, op->a, r + j);
-            cpu_multiply_block(results, &block, job->kernels, x, rows);
-            for (size_t j = 0; j < rows; j++) {
-                float *out = job_row(job, op->out, r + j) + block.first;
-                for (size_t i = 0; i < block.count; i++)
-                    out[i] = add ? out[i] + results[j][i] : results[j][i];
-            }
-        }
+    struct run run = { 0 };
+    while (next_run(&run, job->frame)) {
+        if (run.first > 0) worker_barrier(job->worker); /* `shared` is used again */
+        choose_way(job, run.decode)(&(struct product){ .kernels = job->kernels,
+                                                       .worker = job->worker,
+                                                       .scratch = job->scratch,
+                                                       .shared = job->shared,
+                                                       .weight = job_weight(job, op->weight),
+                                                       .x = job_row(job, op->a, run.first),
+                                                       .out = job_row(job, op->out, run.first),
+                                                       .x_rows = run.count,
+                                                       .x_stride = job_width(job, op->a),
+                                                       .out_stride = job_width(job, op->out),
+                                                       .add = add });
     }
 }
 

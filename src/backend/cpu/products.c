@@ -1,0 +1,179 @@
+/* products.c: a matrix with rows of activations, in each arithmetic. */
+#include "backend/cpu/cpu.h"
+
+/* A panel for the matrix unit stays in a second-level cache while it meets all rows. */
+enum { PANEL_BYTES = 512 << 10, PANEL_UNIT = 32 };
+
+/* Rows of activations whose addresses are at hand. */
+enum { X_ROWS = 64 };
+
+static const float *x_row(const struct product *p, size_t row)
+{
+    return p->x + row * p->x_stride;
+}
+
+static float *out_row(const struct product *p, size_t row)
+{
+    return p->out + row * p->out_stride;
+}
+
+/* ------------------------------------------------------------------- exact */
+
+void cpu_load_block(struct matrix_block *block, const struct kernels *kernels, float *scratch)
+{
+    const struct weight *w = block->weight;
+    if (w->format == FORMAT_F32 && (uintptr_t)w->values % sizeof(float) == 0) {
+        block->dequantised = (const float *)(const void *)(w->values + block->first * w->row_bytes);
+        return;
+    }
+    for (size_t i = 0; i < block->count; i++)
+        kernels_dequantise(kernels, scratch + i * w->cols, w, block->first + i);
+    block->dequantised = scratch;
+}
+
+void cpu_multiply_block(float results[ACTIVATION_ROWS][MATRIX_ROWS],
+                        const struct matrix_block *block, const struct kernels *kernels,
+                        const float *const *x, size_t x_rows)
+{
+    float *out[ACTIVATION_ROWS];
+    for (size_t j = 0; j < x_rows; j++) out[j] = results[j];
+    kernels->dot_block(&(struct dot_block){ .w = block->dequantised,
+                                            .x = x,
+                                            .out = out,
+                                            .w_rows = block->count,
+                                            .x_rows = x_rows,
+                                            .n = block->weight->cols });
+}
+
+/* Each worker has some rows of the matrix, dequantises them once and multiplies
+ * them with all rows of activations. */
+void cpu_multiply_exact(const struct product *p)
+{
+    struct matrix_block block = { .weight = p->weight };
+    struct share share = worker_share(p->worker, p->weight->rows, MATRIX_ROWS);
+    for (block.first = share.begin; block.first < share.end; block.first += MATRIX_ROWS) {
+        block.count = min_size(MATRIX_ROWS, share.end - block.first);
+        cpu_load_block(&block, p->kernels, p->scratch);
+        for (size_t r = 0; r < p->x_rows; r += ACTIVATION_ROWS) {
+            const float *x[ACTIVATION_ROWS];
+            float results[ACTIVATION_ROWS][MATRIX_ROWS];
+            size_t rows = min_size(ACTIVATION_ROWS, p->x_rows - r);
+            for (size_t j = 0; j < rows; j++) x[j] = x_row(p, r + j);
+            cpu_multiply_block(results, &block, p->kernels, x, rows);
+            for (size_t j = 0; j < rows; j++) {
+                float *out = out_row(p, r + j) + block.first;
+                for (size_t i = 0; i < block.count; i++)
+                    out[i] = p->add ? out[i] + results[j][i] : results[j][i];
+            }
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- integers */
+
+void cpu_make_units(struct integer_unit *units, const struct kernels *kernels, struct worker worker,
+                    const float *x, size_t n)
+{
+    struct share share = worker_share(worker, n, UNIT);
+    if (share.begin < share.end)
+        kernels->make_units(units + share.begin / UNIT, x + share.begin, share.end - share.begin);
+}
+
+void cpu_multiply_integers(const struct product *p)
+{
+    size_t per_row = units_of(p->weight->cols);
+    struct integer_unit *units = (struct integer_unit *)(void *)p->shared;
+    for (size_t r = 0; r < p->x_rows; r++)
+        cpu_make_units(units + r * per_row, p->kernels, p->worker, x_row(p, r), p->weight->cols);
+    worker_barrier(p->worker);
+    struct share share = worker_share(p->worker, p->weight->rows, 1);
+    for (size_t r = 0; r < p->x_rows; r += X_ROWS) {
+        const struct integer_unit *x[X_ROWS];
+        float *out[X_ROWS];
+        size_t rows = min_size(X_ROWS, p->x_rows - r);
+        for (size_t j = 0; j < rows; j++) {
+            x[j] = units + (r + j) * per_row;
+            out[j] = out_row(p, r + j) + share.begin;
+        }
+        p->kernels->integer_dot[p->weight->format](
+            &(struct integer_block){ .weight = p->weight,
+                                     .first = share.begin,
+                                     .count = share.end - share.begin,
+                                     .x = x,
+                                     .out = out,
+                                     .x_rows = rows,
+                                     .add = p->add });
+    }
+}
+
+/* ------------------------------------------------------------- matrix unit */
+
+void cpu_make_pack(uint16_t *pack, const struct kernels *kernels, struct worker worker,
+                   const float *const *x, size_t x_rows, size_t n)
+{
+    const float *part[PACK_ROWS];
+    struct share share = worker_share(worker, n, 32);
+    for (size_t j = 0; j < x_rows; j++) part[j] = x[j] + share.begin;
+    if (share.begin < share.end)
+        kernels->matrix->make_pack(pack + share.begin * PACK_ROWS, part, x_rows,
+                                   share.end - share.begin);
+}
+
+static void make_packs(uint16_t *packs, const struct product *p)
+{
+    for (size_t r = 0; r < p->x_rows; r += PACK_ROWS) {
+        const float *x[PACK_ROWS];
+        size_t rows = min_size(PACK_ROWS, p->x_rows - r);
+        for (size_t j = 0; j < rows; j++) x[j] = x_row(p, r + j);
+        cpu_make_pack(packs + r * matrix_cols(p->weight->cols), p->kernels, p->worker, x, rows,
+                      p->weight->cols);
+    }
+}
+
+void cpu_multiply_matrix(const struct product *p)
+{
+    const struct matrix_unit *matrix = p->kernels->matrix;
+    size_t cols = matrix_cols(p->weight->cols), stride = cpu_panel_stride(p->weight->cols);
+    size_t panel_rows = PANEL_BYTES / (stride * sizeof(uint16_t)) / PANEL_UNIT * PANEL_UNIT;
+    uint16_t *panel = (uint16_t *)(void *)p->scratch, *packs = (uint16_t *)(void *)p->shared;
+    panel_rows = max_size(panel_rows, PANEL_UNIT);
+    make_packs(packs, p);
+    worker_barrier(p->worker);
+    matrix->begin();
+    struct share share = worker_share(p->worker, p->weight->rows, PANEL_UNIT);
+    for (size_t first = share.begin; first < share.end; first += panel_rows) {
+        size_t count = min_size(panel_rows, share.end - first);
+        matrix->make_panel(panel, stride, p->weight, first, count);
+        for (size_t r = 0; r < p->x_rows; r += X_ROWS) {
+            float *out[X_ROWS];
+            size_t rows = min_size(X_ROWS, p->x_rows - r);
+            for (size_t j = 0; j < rows; j++) out[j] = out_row(p, r + j) + first;
+            matrix->multiply(&(struct matrix_product){ .panel = panel,
+                                                       .stride = stride,
+                                                       .rows = count,
+                                                       .packs = packs + r * cols,
+                                                       .x_rows = rows,
+                                                       .cols = cols,
+                                                       .out = out,
+                                                       .add = p->add });
+        }
+    }
+    matrix->end();
+}
+
+/* ------------------------------------------------------------------ memory */
+
+/* A panel, and a row more: rows of other formats pass through f32. */
+size_t cpu_product_scratch(const struct backend_sizes *sizes)
+{
+    size_t cols = max_size(sizes->matrix_cols, max_size(sizes->width, sizes->expert_width));
+    size_t row = cpu_panel_stride(cols) * sizeof(uint16_t);
+    return (max_size(PANEL_BYTES, PANEL_UNIT * row) + row) / sizeof(float);
+}
+
+size_t cpu_product_shared(const struct backend_sizes *sizes)
+{
+    size_t units = sizes->row_count * units_of(sizes->matrix_cols);
+    size_t packs = align_up(sizes->row_count, PACK_ROWS) * matrix_cols(sizes->matrix_cols);
+    return max_size(units * sizeof(struct integer_unit), packs * sizeof(uint16_t)) / sizeof(float);
+}

@@ -1,0 +1,210 @@
+/* amx_matrix.c: bf16 products on the tiles of AMX.
+ *
+ * A tile is 16 rows of 64 bytes.  Weights are the first operand as they lie in a
+ * panel, activations the second one, in pairs; four tiles of sums share the loads:
+ *
+ *                  pack p    pack p+1
+ *     rows 0-15    sums 0    sums 1        sums are [weight row][activation row],
+ *     rows 16-31   sums 2    sums 3        and are transposed on their way out */
+#include "kernels/lanes_set.h"
+
+#if defined(__AMX_BF16__)
+
+enum { TILE = 16, TILE_COLS = 32 };
+
+struct tile_config {
+    uint8_t palette, start_row;
+    uint8_t reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+};
+
+/* Constant: the compiler does not see that the instruction reads more than its first word. */
+static const struct tile_config config = {
+    .palette = 1,
+    .row_bytes = { 64, 64, 64, 64, 64, 64, 64, 64 },
+    .rows = { TILE, TILE, TILE, TILE, TILE, TILE, TILE, TILE },
+};
+
+static void begin(void)
+{
+    _tile_loadconfig(&config);
+}
+
+static void end(void)
+{
+    _tile_release();
+}
+
+/* ------------------------------------------------------------- transposing */
+
+/* Row i, lane j becomes row j, lane i. */
+LANES_INLINE void transpose(__m512 r[TILE])
+{
+    __m512 t[TILE];
+    for (int i = 0; i < TILE; i += 2) {
+        t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < TILE; i += 4) {
+        r[i] = (__m512)_mm512_unpacklo_pd((__m512d)t[i], (__m512d)t[i + 2]);
+        r[i + 1] = (__m512)_mm512_unpackhi_pd((__m512d)t[i], (__m512d)t[i + 2]);
+        r[i + 2] = (__m512)_mm512_unpacklo_pd((__m512d)t[i + 1], (__m512d)t[i + 3]);
+        r[i + 3] = (__m512)_mm512_unpackhi_pd((__m512d)t[i + 1], (__m512d)t[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
+    }
+    for (int i = 0; i < 8; i++) {
+        r[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
+        r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
+    }
+}
+
+/* A tile's sums to up to 16 rows of activations. */
+static void store_sums(const struct matrix_product *p, const float *sums, size_t row, size_t x)
+{
+    __m512 r[TILE];
+    for (int i = 0; i < TILE; i++) r[i] = _mm512_loadu_ps(sums + i * TILE);
+    transpose(r);
+    size_t rows = min_size(TILE, p->rows - row), x_rows = min_size(TILE, p->x_rows - x);
+    __mmask16 present = (__mmask16)((1u << rows) - 1);
+    for (size_t j = 0; j < x_rows; j++) {
+        float *out = p->out[x + j] + row;
+        if (p->add) r[j] = _mm512_add_ps(r[j], _mm512_maskz_loadu_ps(present, out));
+        _mm512_mask_storeu_ps(out, present, r[j]);
+    }
+}
+
+/* ---------------------------------------------------------------- products */
+
+/* sums[2r + p] of 32 rows (or 16: r = 0) of the panel with two packs (or one: p = 0).  The
+ * numbers of tiles must be constants: 0 to 3 are sums, 4 and 5 weights, 6 and 7 packs. */
+LANES_INLINE void multiply_tiles(float sums[4][TILE * TILE], const struct matrix_product *p,
+                                 size_t row, size_t x, bool two_rows, bool two_packs)
+{
+    size_t stride = p->stride * sizeof *p->panel, pack = PACK_ROWS * p->cols;
+    const uint16_t *w = p->panel + row * p->stride, *w2 = w + TILE * p->stride;
+    const uint16_t *a = p->packs + x * p->cols, *a2 = a + pack;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (size_t k = 0; k < p->cols; k += TILE_COLS) {
+        _tile_loadd(4, w + k, stride);
+        _tile_loadd(6, a + k * PACK_ROWS, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        if (two_packs) {
+            _tile_loadd(7, a2 + k * PACK_ROWS, 64);
+            _tile_dpbf16ps(1, 4, 7);
+        }
+        if (two_rows) {
+            _tile_loadd(5, w2 + k, stride);
+            _tile_dpbf16ps(2, 5, 6);
+            if (two_packs) _tile_dpbf16ps(3, 5, 7);
+        }
+    }
+    _tile_stored(0, sums[0], 64);
+    if (two_packs) _tile_stored(1, sums[1], 64);
+    if (two_rows) _tile_stored(2, sums[2], 64);
+    if (two_rows && two_packs) _tile_stored(3, sums[3], 64);
+}
+
+static void multiply_at(const struct matrix_product *p, size_t row, size_t x)
+{
+    float sums[4][TILE * TILE];
+    bool two_rows = p->rows - row > TILE, two_packs = p->x_rows - x > PACK_ROWS;
+    if (two_rows && two_packs)
+        multiply_tiles(sums, p, row, x, true, true);
+    else if (two_rows)
+        multiply_tiles(sums, p, row, x, true, false);
+    else if (two_packs)
+        multiply_tiles(sums, p, row, x, false, true);
+    else
+        multiply_tiles(sums, p, row, x, false, false);
+    store_sums(p, sums[0], row, x);
+    if (two_packs) store_sums(p, sums[1], row, x + TILE);
+    if (two_rows) store_sums(p, sums[2], row + TILE, x);
+    if (two_rows && two_packs) store_sums(p, sums[3], row + TILE, x + TILE);
+}
+
+static void multiply(const struct matrix_product *p)
+{
+    for (size_t x = 0; x < p->x_rows; x += 2 * PACK_ROWS)
+        for (size_t row = 0; row < p->rows; row += 2 * TILE) multiply_at(p, row, x);
+}
+
+LANES_INLINE lanes gated(const float *gate, const float *up)
+{
+    lanes g = lanes_load(gate);
+    return g * lanes_sigmoid(g) * lanes_load(up);
+}
+
+/* Two rows of sums side by side are what a pack holds. */
+static void store_gated(uint16_t *pack, const float *gates, const float *ups)
+{
+    for (int i = 0; i < TILE; i += 2) {
+        lanes even = gated(gates + i * TILE, ups + i * TILE);
+        lanes odd = gated(gates + (i + 1) * TILE, ups + (i + 1) * TILE);
+        __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)even));
+        __m512i high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)odd));
+        _mm512_storeu_si512(pack + i / 2 * TILE_COLS, low | _mm512_slli_epi32(high, 16));
+    }
+}
+
+static void multiply_gated(const struct matrix_product *p, uint16_t *packs, size_t first,
+                           size_t cols)
+{
+    for (size_t x = 0; x < p->x_rows; x += 2 * PACK_ROWS) {
+        float sums[4][TILE * TILE];
+        uint16_t *pack = packs + x * cols + first * PACK_ROWS;
+        if (p->x_rows - x > PACK_ROWS) {
+            multiply_tiles(sums, p, 0, x, true, true);
+            store_gated(pack + PACK_ROWS * cols, sums[1], sums[3]);
+        } else {
+            multiply_tiles(sums, p, 0, x, true, false);
+        }
+        store_gated(pack, sums[0], sums[2]);
+    }
+}
+
+/* ------------------------------------------------------------------- packs */
+
+/* 32 numbers from `k` on, as pairs of bf16. */
+LANES_INLINE __m512i load_pairs(const float *x, size_t k, size_t n)
+{
+    lanes low = { 0 }, high = { 0 };
+    if (k + 32 <= n) {
+        low = lanes_load(x + k);
+        high = lanes_load(x + k + 16);
+    } else {
+        low = n - k >= 16 ? lanes_load(x + k) : lanes_load_some(x + k, n - k);
+        if (n - k > 16) high = lanes_load_some(x + k + 16, n - k - 16);
+    }
+    return (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+}
+
+static void make_pack(uint16_t *out, const float *const *x, size_t count, size_t n)
+{
+    for (size_t k = 0; k < n; k += TILE_COLS, out += TILE * TILE_COLS) {
+        __m512 r[TILE];
+        for (size_t i = 0; i < TILE; i++)
+            r[i] = i < count ? (__m512)load_pairs(x[i], k, n) : _mm512_setzero_ps();
+        transpose(r);
+        for (size_t i = 0; i < TILE; i++) _mm512_storeu_ps(out + i * TILE_COLS, r[i]);
+    }
+}
+
+const struct matrix_unit NAMED(matrix) = {
+    .begin = begin,
+    .end = end,
+    .make_panel = NAMED(make_panel),
+    .make_pack = make_pack,
+    .multiply = multiply,
+    .multiply_gated = multiply_gated,
+};
+
+#endif

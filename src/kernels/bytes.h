@@ -1,0 +1,162 @@
+/* bytes.h: sixty-four small numbers at a time, for products in integers.
+ *
+ * The fallbacks are plain loops, which define the result; the instruction sets
+ * give the same numbers, as integers do. */
+#ifndef KERNELS_BYTES_H
+#define KERNELS_BYTES_H
+
+#include "kernels/lanes.h"
+
+enum { BYTES = 64 };
+
+typedef uint8_t bytes __attribute__((vector_size(BYTES)));
+typedef uint8_t half_bytes __attribute__((vector_size(BYTES / 2)));
+
+LANES_INLINE bytes bytes_load(const void *p)
+{
+    bytes v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* Two halves of 32, one after the other. */
+LANES_INLINE bytes bytes_join(const uint8_t *first, const uint8_t *second)
+{
+    half_bytes a, b;
+    memcpy(&a, first, sizeof a);
+    memcpy(&b, second, sizeof b);
+    return __builtin_shufflevector(
+        a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23,
+        24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46,
+        47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63);
+}
+
+/* ---------------------------------------------------------------- products */
+
+#if defined(__AVX2__) && !defined(__AVX512BW__)
+LANES_INLINE __m256i dot4_half(__m256i sums, __m256i u, __m256i s)
+{
+    return _mm256_add_epi32(
+        sums, _mm256_madd_epi16(_mm256_maddubs_epi16(u, s), _mm256_set1_epi16(1)));
+}
+#endif
+
+/* sums[l] += Σ u[4l + i]·s[4l + i], u unsigned and below 128, s signed. */
+LANES_INLINE int_lanes dot4_small(int_lanes sums, bytes u, bytes s)
+{
+#if defined(__AVX512VNNI__)
+    return (int_lanes)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)u, (__m512i)s);
+#elif defined(__AVX512BW__)
+    __m512i pairs = _mm512_maddubs_epi16((__m512i)u, (__m512i)s);
+    return sums + (int_lanes)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+#elif defined(__AVX2__)
+    __m256i a[2], b[2], c[2];
+    memcpy(a, &u, sizeof a);
+    memcpy(b, &s, sizeof b);
+    memcpy(c, &sums, sizeof c);
+    for (int i = 0; i < 2; i++) c[i] = dot4_half(c[i], a[i], b[i]);
+    memcpy(&sums, c, sizeof c);
+    return sums;
+#else
+    int8_t factors[BYTES];
+    memcpy(factors, &s, sizeof factors);
+    for (int l = 0; l < LANES; l++)
+        for (int i = 0; i < 4; i++) sums[l] += u[4 * l + i] * factors[4 * l + i];
+    return sums;
+#endif
+}
+
+/* The same for u up to 255.  Without VNNI pairs of products are added in 16 bits and
+ * would overflow, so the top bit goes on its own. */
+LANES_INLINE int_lanes dot4(int_lanes sums, bytes u, bytes s)
+{
+#if defined(__AVX512VNNI__) || !defined(__AVX2__)
+    return dot4_small(sums, u, s);
+#else
+    return dot4_small(dot4_small(sums, u & 127, s), u & 128, s);
+#endif
+}
+
+/* ----------------------------------------------------------------- packing */
+
+/* [(p[i] >> first) & mask | (p[i] >> second) & mask], i = 0 … 31 in either half. */
+LANES_INLINE bytes fields_of_32(const uint8_t *p, unsigned first, unsigned second, uint8_t mask)
+{
+#if defined(__AVX512BW__)
+    __m512i both = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)p));
+    __m512i counts = _mm512_inserti64x4(_mm512_set1_epi16((short)first),
+                                        _mm256_set1_epi16((short)second), 1);
+    return (bytes)_mm512_and_si512(_mm512_srlv_epi16(both, counts), _mm512_set1_epi8((char)mask));
+#else
+    half_bytes stored, halves[2];
+    memcpy(&stored, p, sizeof stored);
+    halves[0] = stored >> (uint8_t)first & mask;
+    halves[1] = stored >> (uint8_t)second & mask;
+    return bytes_load(halves);
+#endif
+}
+
+/* Two blocks of 32 four-bit numbers: the low nibbles of 16 bytes, then the high ones. */
+LANES_INLINE bytes nibbles_of_16s(const uint8_t *first, const uint8_t *second)
+{
+#if defined(__AVX512BW__)
+    __m256i stored = _mm256_loadu2_m128i((const __m128i *)second, (const __m128i *)first);
+    __m512i twice = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 1, 0, 1, 2, 3, 2, 3),
+                                             _mm512_castsi256_si512(stored));
+    __m512i counts = _mm512_setr_epi64(0, 0, 0x0004000400040004, 0x0004000400040004, 0, 0,
+                                       0x0004000400040004, 0x0004000400040004);
+    return (bytes)_mm512_and_si512(_mm512_srlv_epi16(twice, counts), _mm512_set1_epi8(15));
+#else
+    uint8_t out[BYTES];
+    for (int i = 0; i < 16; i++) {
+        out[i] = first[i] & 15;
+        out[16 + i] = first[i] >> 4;
+        out[32 + i] = second[i] & 15;
+        out[48 + i] = second[i] >> 4;
+    }
+    return bytes_load(out);
+#endif
+}
+
+/* 16 of one table for each number below 16. */
+LANES_INLINE bytes bytes_look_up(const uint8_t table[16], bytes index)
+{
+#if defined(__AVX512BW__)
+    __m512i tables = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)table));
+    return (bytes)_mm512_shuffle_epi8(tables, (__m512i)index);
+#else
+    uint8_t out[BYTES];
+    for (int i = 0; i < BYTES; i++) out[i] = table[index[i]];
+    return bytes_load(out);
+#endif
+}
+
+/* 64 numbers of `bits` (a constant below 8) bits each, a stream with the lowest bit first. */
+LANES_INLINE bytes bytes_from_stream(const uint8_t *p, unsigned bits)
+{
+    const uint8_t mask = (uint8_t)((1u << bits) - 1);
+#if defined(__AVX512VBMI__)
+    /* Number j of eight lies at bit j·bits of their `bits` bytes: bring those bytes to one
+     * 64-bit lane, then take eight of its bits from each of the eight places. */
+    const uint64_t ramp = 0x0706050403020100, ones = 0x0101010101010101;
+    __m512i stored = _mm512_maskz_loadu_epi8(bits == 8 ? ~0ull : (1ull << (8 * bits)) - 1, p);
+    __m512i lane = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
+    __m512i places = _mm512_add_epi64(
+        _mm512_mullo_epi64(lane, _mm512_set1_epi64((long long)(ones * bits))),
+        _mm512_set1_epi64((long long)ramp));
+    __m512i spread = _mm512_permutexvar_epi8(places, stored);
+    __m512i shifts = _mm512_set1_epi64((long long)(ramp * bits));
+    return (bytes)_mm512_and_si512(_mm512_multishift_epi64_epi8(shifts, spread),
+                                   _mm512_set1_epi8((char)mask));
+#else
+    uint8_t out[BYTES];
+    for (int i = 0; i < BYTES; i += 8, p += bits) {
+        uint64_t stream = 0;
+        memcpy(&stream, p, bits);
+        for (unsigned j = 0; j < 8; j++) out[i + (int)j] = (uint8_t)(stream >> (j * bits) & mask);
+    }
+    return bytes_load(out);
+#endif
+}
+
+#endif

@@ -1,0 +1,89 @@
+/* units_make.c: activations as integers (struct integer_unit).
+ *
+ * The largest of 32 numbers becomes ±16256 = 127·128, so that the high byte stays
+ * below 128 whatever the low one rounds to. */
+#include "kernels/bytes.h"
+#include "kernels/lanes_set.h"
+
+static const float largest_integer = 16256.0f;
+
+LANES_INLINE lanes lanes_absolute(lanes v)
+{
+    int_lanes bits;
+    memcpy(&bits, &v, sizeof bits);
+    bits &= 0x7fffffff;
+    memcpy(&v, &bits, sizeof bits);
+    return v;
+}
+
+/* The greatest lane; NaN only if the first is. */
+LANES_INLINE float lanes_greatest(lanes v)
+{
+    float values[LANES];
+    lanes_store(values, v);
+    for (int width = LANES / 2; width > 0; width /= 2)
+        for (int i = 0; i < width; i++)
+            values[i] = values[i + width] > values[i] ? values[i + width] : values[i];
+    return values[0];
+}
+
+LANES_INLINE void store_bytes(int8_t *out, int_lanes v)
+{
+#if defined(__AVX512F__)
+    _mm_storeu_si128((__m128i *)out, _mm512_cvtepi32_epi8((__m512i)v));
+#else
+    for (int i = 0; i < LANES; i++) out[i] = (int8_t)v[i];
+#endif
+}
+
+LANES_INLINE float lanes_sum_integers(int_lanes v)
+{
+    int32_t sum = 0;
+    for (int i = 0; i < LANES; i++) sum += v[i];
+    return (float)sum;
+}
+
+/* 16 numbers as integers; returns the sum of these. */
+LANES_INLINE float make_16(int8_t *high, int8_t *low, lanes x, float inverse)
+{
+    /* Adding and taking off 1.5·2^23 rounds to the nearest whole number. */
+    const lanes magic = lanes_all(12582912.0f);
+    lanes rounded = (x * inverse + magic) - magic;
+    int_lanes q = __builtin_convertvector(rounded, int_lanes);
+    int_lanes upper = (q + 64) >> 7;
+    store_bytes(high, upper);
+    store_bytes(low, q - (upper << 7));
+    return lanes_sum_integers(q);
+}
+
+/* 32 numbers, `place` in the unit. */
+LANES_INLINE void make_32(struct integer_unit *unit, size_t place, lanes first, lanes second)
+{
+    float largest = lanes_greatest(lanes_max(lanes_absolute(first), lanes_absolute(second)));
+    float spoilt = lanes_sum((first - first) + (second - second)); /* 0, or NaN */
+    float inverse = largest > 0.0f ? largest_integer / largest : 0.0f;
+    float scale = largest / largest_integer + spoilt;
+    if (spoilt != spoilt || inverse > 3e38f) inverse = 0.0f;
+    float sum = make_16(unit->high + place, unit->low + place, first, inverse);
+    float sum2 = make_16(unit->high + place + 16, unit->low + place + 16, second, inverse);
+    unit->scales[place / 32] = scale;
+    unit->sums[place / 32] = (sum + sum2) * scale;
+    unit->sums_16[place / 16] = sum * scale;
+    unit->sums_16[place / 16 + 1] = sum2 * scale;
+}
+
+void NAMED(make_units)(struct integer_unit *out, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i += 32) {
+        size_t left = n - i;
+        lanes first = left >= 16 ? lanes_load(x + i) : lanes_load_some(x + i, left);
+        lanes second = { 0 };
+        if (left >= 32)
+            second = lanes_load(x + i + 16);
+        else if (left > 16)
+            second = lanes_load_some(x + i + 16, left - 16);
+        make_32(out + i / UNIT, i % UNIT, first, second);
+    }
+    for (size_t i = align_up(n, 32); i % UNIT != 0; i += 32)
+        make_32(out + i / UNIT, i % UNIT, (lanes){ 0 }, (lanes){ 0 });
+}
