@@ -119,7 +119,7 @@ struct backend_sizes {
     size_t matrix_cols; /* of the longest matrix row */
     size_t context;     /* positions */
     size_t experts, experts_per_row;
-    size_t width, expert_width; /* of what experts read, and of their hidden rows */
+    size_t width, expert_width;         /* of what experts read, and of their hidden rows */
     size_t heads, kv_heads, head_width; /* of full attention, 0: none */
     size_t delta_key_heads, delta_value_heads, delta_keys, delta_values; /* 0: no delta nets */
     size_t latent_head_floats; /* one head's matrices of latent attention, 0: none */

@@ -25,10 +25,10 @@ LANES_INLINE bytes bytes_join(const uint8_t *first, const uint8_t *second)
     half_bytes a, b;
     memcpy(&a, first, sizeof a);
     memcpy(&b, second, sizeof b);
-    return __builtin_shufflevector(
-        a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23,
-        24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46,
-        47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63);
+    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
+                                   17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32,
+                                   33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48,
+                                   49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63);
 }
 
 /* ---------------------------------------------------------------- products */
@@ -36,8 +36,8 @@ LANES_INLINE bytes bytes_join(const uint8_t *first, const uint8_t *second)
 #if defined(__AVX2__) && !defined(__AVX512BW__)
 LANES_INLINE __m256i dot4_half(__m256i sums, __m256i u, __m256i s)
 {
-    return _mm256_add_epi32(
-        sums, _mm256_madd_epi16(_mm256_maddubs_epi16(u, s), _mm256_set1_epi16(1)));
+    return _mm256_add_epi32(sums,
+                            _mm256_madd_epi16(_mm256_maddubs_epi16(u, s), _mm256_set1_epi16(1)));
 }
 #endif
 
@@ -84,8 +84,8 @@ LANES_INLINE bytes fields_of_32(const uint8_t *p, unsigned first, unsigned secon
 {
 #if defined(__AVX512BW__)
     __m512i both = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)p));
-    __m512i counts = _mm512_inserti64x4(_mm512_set1_epi16((short)first),
-                                        _mm256_set1_epi16((short)second), 1);
+    __m512i counts =
+        _mm512_inserti64x4(_mm512_set1_epi16((short)first), _mm256_set1_epi16((short)second), 1);
     return (bytes)_mm512_and_si512(_mm512_srlv_epi16(both, counts), _mm512_set1_epi8((char)mask));
 #else
     half_bytes stored, halves[2];
@@ -141,9 +141,9 @@ LANES_INLINE bytes bytes_from_stream(const uint8_t *p, unsigned bits)
     const uint64_t ramp = 0x0706050403020100, ones = 0x0101010101010101;
     __m512i stored = _mm512_maskz_loadu_epi8(bits == 8 ? ~0ull : (1ull << (8 * bits)) - 1, p);
     __m512i lane = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
-    __m512i places = _mm512_add_epi64(
-        _mm512_mullo_epi64(lane, _mm512_set1_epi64((long long)(ones * bits))),
-        _mm512_set1_epi64((long long)ramp));
+    __m512i places =
+        _mm512_add_epi64(_mm512_mullo_epi64(lane, _mm512_set1_epi64((long long)(ones * bits))),
+                         _mm512_set1_epi64((long long)ramp));
     __m512i spread = _mm512_permutexvar_epi8(places, stored);
     __m512i shifts = _mm512_set1_epi64((long long)(ramp * bits));
     return (bytes)_mm512_and_si512(_mm512_multishift_epi64_epi8(shifts, spread),

@@ -30,8 +30,8 @@ struct dot_block {
 enum { UNIT = 256 };
 struct integer_unit {
     int8_t high[UNIT], low[UNIT];
-    float scales[UNIT / 32]; /* of numbers 32i … 32i + 31 */
-    float sums[UNIT / 32];   /* Σ x of the same */
+    float scales[UNIT / 32];  /* of numbers 32i … 32i + 31 */
+    float sums[UNIT / 32];    /* Σ x of the same */
     float sums_16[UNIT / 16]; /* Σ x of numbers 16i … 16i + 15 */
 };
 

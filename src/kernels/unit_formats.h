@@ -5,24 +5,24 @@
 /* FORMAT_id, loader, numbers above 127 occur, numbers that share a scale,
  * bytes of a unit's values */
 #define UNIT_FORMATS(X)                                                                            \
-    X(AFFINE2, affine2, false, 32, 64)                                                                     \
-    X(AFFINE3, affine3, false, 32, 96)                                                                     \
-    X(AFFINE4, affine4, false, 32, 128)                                                                     \
-    X(AFFINE5, affine5, false, 32, 160)                                                                     \
-    X(AFFINE6, affine6, false, 32, 192)                                                                     \
-    X(AFFINE8, affine8, true, 32, 256)                                                                      \
-    X(Q4_0, q4_0, false, 32, 144)                                                                           \
-    X(Q4_1, q4_1, false, 32, 160)                                                                           \
-    X(Q5_0, q5_0, false, 32, 176)                                                                           \
-    X(Q5_1, q5_1, false, 32, 192)                                                                           \
-    X(Q8_0, q8_0, true, 32, 272)                                                                            \
-    X(IQ4_NL, iq4_nl, true, 32, 144)                                                                        \
-    X(MXFP4, mxfp4, false, 32, 136)                                                                         \
-    X(Q2_K, q2_k, false, 16, 84)                                                                           \
-    X(Q3_K, q3_k, false, 16, 110)                                                                           \
-    X(Q4_K, q4_k, false, 32, 144)                                                                           \
-    X(Q5_K, q5_k, false, 32, 176)                                                                           \
-    X(Q6_K, q6_k, false, 16, 210)                                                                           \
+    X(AFFINE2, affine2, false, 32, 64)                                                             \
+    X(AFFINE3, affine3, false, 32, 96)                                                             \
+    X(AFFINE4, affine4, false, 32, 128)                                                            \
+    X(AFFINE5, affine5, false, 32, 160)                                                            \
+    X(AFFINE6, affine6, false, 32, 192)                                                            \
+    X(AFFINE8, affine8, true, 32, 256)                                                             \
+    X(Q4_0, q4_0, false, 32, 144)                                                                  \
+    X(Q4_1, q4_1, false, 32, 160)                                                                  \
+    X(Q5_0, q5_0, false, 32, 176)                                                                  \
+    X(Q5_1, q5_1, false, 32, 192)                                                                  \
+    X(Q8_0, q8_0, true, 32, 272)                                                                   \
+    X(IQ4_NL, iq4_nl, true, 32, 144)                                                               \
+    X(MXFP4, mxfp4, false, 32, 136)                                                                \
+    X(Q2_K, q2_k, false, 16, 84)                                                                   \
+    X(Q3_K, q3_k, false, 16, 110)                                                                  \
+    X(Q4_K, q4_k, false, 32, 144)                                                                  \
+    X(Q5_K, q5_k, false, 32, 176)                                                                  \
+    X(Q6_K, q6_k, false, 16, 210)                                                                  \
     X(IQ4_XS, iq4_xs, true, 32, 136)
 
 #endif

@@ -22,8 +22,8 @@ struct unit {
 /* Where a loader is: unit `index` of a row. */
 struct unit_place {
     const struct weight *weight;
-    const uint8_t *values;           /* of the row */
-    const uint8_t *scales, *biases;  /* of the row, where the format has them */
+    const uint8_t *values;          /* of the row */
+    const uint8_t *scales, *biases; /* of the row, where the format has them */
     size_t index;
     size_t count; /* numbers of the row in this unit: 256, less at the end of some rows */
 };
@@ -101,8 +101,8 @@ LANES_INLINE void load_q5_k(struct unit *u, const struct unit_place *at)
     const struct block_q5_k *b = (const struct block_q5_k *)at->values + at->index;
     u->both = k_scales(b->d, b->scales);
     for (unsigned v = 0; v < 4; v++)
-        u->q[v] = fields_of_32(b->qs + 32 * v, 0, 4, 15) |
-                  fields_of_32(b->qh, 2 * v, 2 * v + 1, 1) << 4;
+        u->q[v] = fields_of_32(b->qs + 32 * v, 0, 4, 15) | fields_of_32(b->qh, 2 * v, 2 * v + 1, 1)
+                                                               << 4;
 }
 
 LANES_INLINE void load_q6_k(struct unit *u, const struct unit_place *at)
@@ -138,8 +138,8 @@ LANES_INLINE void load_q3_k(struct unit *u, const struct unit_place *at)
     uint64_t low, high = load_u32(b->scales + 8);
     memcpy(&low, b->scales, sizeof low);
     high |= high >> 2 << 32; /* the bits of groups 4 to 7 above those of 0 to 3 */
-    two_quads joined = { (low & four) | (high & two) << 4,
-                         (low >> 4 & four) | (high >> 4 & two) << 4 };
+    two_quads joined = { (low & four) | (high & two) << 4, (low >> 4 & four) | (high >> 4 & two)
+                                                                                   << 4 };
     byte_lanes scales = (byte_lanes)joined;
     u->scale = (lanes_from_bytes(scales) - 32.0f) * unit_f16(b->d);
     u->min = u->scale * -4.0f;
@@ -151,8 +151,9 @@ LANES_INLINE void load_q3_k(struct unit *u, const struct unit_place *at)
 /* The levels of IQ4, 128 higher; those of MXFP4, doubled, 12 higher. */
 static const uint8_t iq4_raised[16] = { 1,   24,  45,  63,  79,  93,  106, 118,
                                         129, 141, 153, 166, 181, 197, 217, 241 };
-static const uint8_t mxfp4_raised[16] = { 12, 13, 14, 15, 16, 18, 20, 24,
-                                          12, 11, 10, 9,  8,  6,  4,  0 };
+static const uint8_t mxfp4_raised[16] = {
+    12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0
+};
 
 LANES_INLINE void load_iq4_xs(struct unit *u, const struct unit_place *at)
 {
@@ -161,12 +162,12 @@ LANES_INLINE void load_iq4_xs(struct unit *u, const struct unit_place *at)
     for (unsigned t = 0; t < 8; t++)
         scales |= (uint64_t)(uint8_t)(iq4_xs_scale(b, t) + 32) << (8 * t);
     lanes twice = lanes_from_bytes((byte_lanes)(two_quads){ scales, scales }) - 32.0f;
-    const lanes factors = { 1,    1,    1,    1,    1,    1,    1,    1,
-                            -128, -128, -128, -128, -128, -128, -128, -128 };
+    const lanes factors = {
+        1, 1, 1, 1, 1, 1, 1, 1, -128, -128, -128, -128, -128, -128, -128, -128
+    };
     u->both = twice * (factors * unit_f16(b->d));
     for (int v = 0; v < 4; v++)
-        u->q[v] = bytes_look_up(iq4_raised,
-                                nibbles_of_16s(b->qs + 32 * v, b->qs + 32 * v + 16));
+        u->q[v] = bytes_look_up(iq4_raised, nibbles_of_16s(b->qs + 32 * v, b->qs + 32 * v + 16));
 }
 
 /* ----------------------------------------------------------- blocks of 32 */
@@ -220,7 +221,8 @@ LANES_INLINE void load_q4_0(struct unit *u, const struct unit_place *at)
 
 LANES_INLINE void load_q4_1(struct unit *u, const struct unit_place *at)
 {
-    u->both = lanes_join(block32_f16(at, sizeof(struct block_q4_1), 0), block32_f16(at, sizeof(struct block_q4_1), 2));
+    u->both = lanes_join(block32_f16(at, sizeof(struct block_q4_1), 0),
+                         block32_f16(at, sizeof(struct block_q4_1), 2));
     block32_nibbles(u, at, sizeof(struct block_q4_1), 4);
 }
 
@@ -233,7 +235,8 @@ LANES_INLINE void load_q5_0(struct unit *u, const struct unit_place *at)
 
 LANES_INLINE void load_q5_1(struct unit *u, const struct unit_place *at)
 {
-    u->both = lanes_join(block32_f16(at, sizeof(struct block_q5_1), 0), block32_f16(at, sizeof(struct block_q5_1), 2));
+    u->both = lanes_join(block32_f16(at, sizeof(struct block_q5_1), 0),
+                         block32_f16(at, sizeof(struct block_q5_1), 2));
     block32_nibbles(u, at, sizeof(struct block_q5_1), 8);
     block32_fifth_bits(u, at, sizeof(struct block_q5_1), 4);
 }
@@ -243,7 +246,8 @@ LANES_INLINE void load_q8_0(struct unit *u, const struct unit_place *at)
     enum { BLOCK = sizeof(struct block_q8_0) };
     u->both = lanes_scales_and_mins(block32_f16(at, BLOCK, 0), -128.0f);
     for (size_t v = 0; v < 4; v++)
-        u->q[v] = bytes_join(block32(at, 2 * v, BLOCK) + 2, block32(at, 2 * v + 1, BLOCK) + 2) ^ 128;
+        u->q[v] =
+            bytes_join(block32(at, 2 * v, BLOCK) + 2, block32(at, 2 * v + 1, BLOCK) + 2) ^ 128;
 }
 
 LANES_INLINE void load_iq4_nl(struct unit *u, const struct unit_place *at)
@@ -302,7 +306,8 @@ LANES_INLINE half_lanes affine_scales(const struct unit_place *at, const uint8_t
         return affine_16_bit_scales(at, array);
     half_lanes scales = { 0 };
     for (size_t i = 0; 32 * i < at->count; i++)
-        scales[i] = format_load(w->scale_format, array, (UNIT * at->index + 32 * i) / w->group_cols);
+        scales[i] =
+            format_load(w->scale_format, array, (UNIT * at->index + 32 * i) / w->group_cols);
     return scales;
 }
 

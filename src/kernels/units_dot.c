@@ -86,7 +86,8 @@ LANES_INLINE void dot_row(const struct integer_block *b, size_t i, size_t x_firs
     for (size_t left = w->cols; left > 0; left -= at.count, at.index++) {
         struct unit unit;
         const uint8_t *ahead = at.values + at.index * (size_t)kind.bytes + FETCH_AHEAD;
-        for (int line = 0; line < kind.bytes; line += CACHE_LINE) __builtin_prefetch(ahead + line, 0, 1);
+        for (int line = 0; line < kind.bytes; line += CACHE_LINE)
+            __builtin_prefetch(ahead + line, 0, 1);
         at.count = min_size(UNIT, left);
         load(&unit, &at);
         for (size_t j = 0; j < x_count; j++)
@@ -107,9 +108,9 @@ LANES_INLINE void dot_rows(const struct integer_block *b, unit_loader load, stru
         for (size_t i = 0; i < b->count; i++) dot_row(b, i, j, 1, load, kind);
 }
 
-#define DEFINE_INTEGER_DOT(id, name, wide, group, bytes)                                                  \
+#define DEFINE_INTEGER_DOT(id, name, wide, group, bytes)                                           \
     void NAMED(integer_dot_##name)(const struct integer_block *block)                              \
     {                                                                                              \
-        dot_rows(block, load_##name, (struct unit_kind){ wide, group, bytes });                           \
+        dot_rows(block, load_##name, (struct unit_kind){ wide, group, bytes });                    \
     }
 UNIT_FORMATS(DEFINE_INTEGER_DOT)

@@ -21,9 +21,9 @@ LANES_INLINE void panel_32(uint16_t *out, const uint8_t *q, const float *scales,
     memcpy(&low, q, sizeof low);
     memcpy(&high, q + 16, sizeof high);
     int second = group == 16;
-    store_bf16(out, lanes_fma(lanes_from_bytes(low), lanes_all(scales[0]), lanes_all(mins[0])),
-               lanes_fma(lanes_from_bytes(high), lanes_all(scales[second]),
-                         lanes_all(mins[second])));
+    store_bf16(
+        out, lanes_fma(lanes_from_bytes(low), lanes_all(scales[0]), lanes_all(mins[0])),
+        lanes_fma(lanes_from_bytes(high), lanes_all(scales[second]), lanes_all(mins[second])));
 }
 
 LANES_INLINE void panel_unit(uint16_t *out, const struct unit *u, size_t count, int group)
@@ -65,7 +65,7 @@ LANES_INLINE void panel_row(uint16_t *out, const struct weight *w, uint64_t row,
     }
 }
 
-#define DEFINE_PANEL(id, name, wide, group, bytes)                                                        \
+#define DEFINE_PANEL(id, name, wide, group, bytes)                                                 \
     static void panel_##name(uint16_t *out, size_t stride, const struct weight *weight,            \
                              uint64_t first, size_t count)                                         \
     {                                                                                              \
@@ -78,7 +78,8 @@ static void panel_bf16(uint16_t *out, size_t stride, const struct weight *weight
                        size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        memcpy(out + i * stride, weight->values + (first + i) * weight->row_bytes, 2 * weight->cols);
+        memcpy(out + i * stride, weight->values + (first + i) * weight->row_bytes,
+               2 * weight->cols);
 }
 
 /* Any other format: through f32, which a row of the panel and the one behind it hold; the

@@ -17,8 +17,7 @@ static void run_worker(void *argument, struct worker worker)
                                    .kernels = cpu->kernels,
                                    .worker = worker,
                                    .scratch = cpu->scratch + worker.index * cpu->scratch_floats,
-                                   .shared = cpu->scratch +
-                                             worker.count * cpu->scratch_floats });
+                                   .shared = cpu->scratch + worker.count * cpu->scratch_floats });
 }
 
 /* The pairs of `batch` whose rows decode, or do not, as a batch of their own. */
@@ -87,7 +86,8 @@ mf_status cpu_run_experts(struct backend *backend, const struct expert_batch *ba
 size_t cpu_expert_shared(const struct backend_sizes *sizes)
 {
     size_t pairs = sizes->row_count * sizes->experts_per_row;
-    size_t units = sizes->row_count * units_of(sizes->width) + pairs * units_of(sizes->expert_width);
+    size_t units =
+        sizes->row_count * units_of(sizes->width) + pairs * units_of(sizes->expert_width);
     size_t packed_rows = align_up(sizes->row_count, PACK_ROWS);
     size_t packs = packed_rows * (matrix_cols(sizes->width) + matrix_cols(sizes->expert_width));
     return max_size(units * sizeof(struct integer_unit), packs * sizeof(uint16_t)) / sizeof(float);

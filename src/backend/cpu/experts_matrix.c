@@ -43,14 +43,13 @@ static void make_hidden(const struct packed_expert *e)
             matrix->make_panel(panel, stride, gate, first, count);
             matrix->make_panel(second, stride, up, first, count);
         }
-        matrix->multiply_gated(
-            &(struct matrix_product){ .panel = panel,
-                                      .stride = stride,
-                                      .rows = 2 * GATED_ROWS,
-                                      .packs = e->packs,
-                                      .x_rows = e->work->pair_count,
-                                      .cols = matrix_cols(gate->cols) },
-            e->hidden, first, hidden_cols);
+        matrix->multiply_gated(&(struct matrix_product){ .panel = panel,
+                                                         .stride = stride,
+                                                         .rows = 2 * GATED_ROWS,
+                                                         .packs = e->packs,
+                                                         .x_rows = e->work->pair_count,
+                                                         .cols = matrix_cols(gate->cols) },
+                               e->hidden, first, hidden_cols);
     }
 }
 
