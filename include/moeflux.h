@@ -272,6 +272,22 @@ MF_API void mf_session_clear(mf_session *session);
  * MF_ERR_CANNOT_TRUNCATE and changes nothing. */
 MF_API mf_status mf_session_truncate(mf_session *session, uint32_t position, mf_error *why);
 
+/* What a layer's router chose for the rows of a step; everything is borrowed for the call. */
+typedef struct mf_routes {
+    uint32_t layer;
+    uint32_t row_count;      /* tokens that are computed at once */
+    uint32_t per_row;        /* experts per token */
+    const int32_t *tokens;   /* [row_count] */
+    const uint32_t *experts; /* [row_count][per_row] in ascending order */
+    const float *weights;    /* [row_count][per_row] */
+} mf_routes;
+
+/* Calls `each` for every layer that has experts, in order, while the session computes, in
+ * the thread that feeds it; it may use nothing of the engine.  A step that fails is seen up
+ * to where it failed.  NULL: nobody looks on any more. */
+typedef void (*mf_routes_function)(void *user, const mf_routes *routes);
+MF_API void mf_session_watch_routes(mf_session *session, mf_routes_function each, void *user);
+
 /* ------------------------------------------------------------------ sampler */
 
 typedef struct mf_sampler mf_sampler;

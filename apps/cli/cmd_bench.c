@@ -2,6 +2,7 @@
  * machine can do. */
 #include "command.h"
 #include "opened.h"
+#include "recording.h"
 #include "statistics.h"
 #include "terminal.h"
 
@@ -19,6 +20,7 @@ struct bench_settings {
     struct maybe_count rounds;
     const char *text, *plot;
     bool json, no_ceilings, no_warm_up;
+    struct recording_settings recording;
 };
 
 static const struct option options[] = {
@@ -45,7 +47,11 @@ static const struct option options[] = {
       .help = "also draw tokens/s over depth" },
 };
 
-static const struct option_group groups[] = { { "options", options, COUNT_OF(options), 0 } };
+static const struct option_group groups[] = {
+    { "options", options, COUNT_OF(options), 0 },
+    { "recording", recording_options, RECORDING_OPTION_COUNT,
+      offsetof(struct bench_settings, recording) },
+};
 
 static void default_to(struct count_list *list, uint64_t value)
 {
@@ -137,7 +143,8 @@ static mf_status open_session(struct opened *opened, const struct bench_settings
 {
     uint64_t context =
         settings->common.context.given ? settings->common.context.value : plan->longest;
-    mf_session_options session = { .context_length = (uint32_t)min_size(context, UINT32_MAX) };
+    mf_session_options session = { .context_length = (uint32_t)min_size(context, UINT32_MAX),
+                                   .chunk_rows = (uint32_t)settings->common.prompt_chunk.value };
 
     return mf_session_open(&opened->session, opened->model, &session, why);
 }
@@ -152,6 +159,7 @@ struct bench_run {
     struct ceilings ceilings;
     struct output_file plot; /* opened first: a wrong path is known before minutes have passed */
     struct token_list tokens;
+    struct recording recording;
 };
 
 static void make_report(struct bench_report *out, const struct bench_run *run,
@@ -224,6 +232,8 @@ static mf_status bench(struct bench_run *run, mf_error *why)
     if (status == MF_OK) status = opened_open_model(opened, &settings->common, why);
     if (status == MF_OK) status = make_plan(run, why);
     if (status == MF_OK) status = open_session(opened, settings, &run->plan, why);
+    if (status == MF_OK)
+        status = recording_begin(&run->recording, &settings->recording, opened, why);
     if (status == MF_OK) status = run_plan(&run->plan, opened, why);
     if (status == MF_OK) status = measure_machine(&run->ceilings, settings, opened, why);
     if (status == MF_OK) status = show_report(run, why);
@@ -231,16 +241,18 @@ static mf_status bench(struct bench_run *run, mf_error *why)
     return status;
 }
 
-static mf_status bench_model(const struct bench_settings *settings, mf_error *why)
+static int bench_model(const struct bench_settings *settings)
 {
     struct bench_run run = { .settings = settings };
-    mf_status status = bench(&run, why);
+    mf_error why = { .text = "" };
+    int code = bench(&run, &why) == MF_OK ? EXIT_DONE : report(&why);
 
+    code = recording_end(&run.recording, code);
     token_list_free(&run.tokens);
     bench_plan_free(&run.plan);
     opened_close(&run.opened);
     output_file_abandon(&run.plot);
-    return status;
+    return code;
 }
 
 /* A prompt of one token would be decoded; nothing at all is no test. */
@@ -264,7 +276,6 @@ static int run(const void *settings_, const struct arguments *arguments)
 {
     struct bench_settings settings = *(const struct bench_settings *)settings_;
     struct machine machine;
-    mf_error why = { .text = "" };
     const char *problem;
 
     (void)arguments;
@@ -278,7 +289,7 @@ static int run(const void *settings_, const struct arguments *arguments)
     }
     problem = find_problem(&settings);
     if (problem) return usage_error(&command_bench, "%s", problem);
-    return bench_model(&settings, &why) == MF_OK ? EXIT_DONE : report(&why);
+    return bench_model(&settings);
 }
 
 const struct command command_bench = {

@@ -3,6 +3,7 @@
 #include "constraint.h"
 #include "generation.h"
 #include "json_lines.h"
+#include "recording.h"
 #include "sampling.h"
 #include "statistics.h"
 #include "token_text.h"
@@ -24,6 +25,7 @@ struct generate_settings {
     bool ignore_end;
     struct sampling_settings sampling;
     struct constraint_settings constraint;
+    struct recording_settings recording;
 };
 
 static const struct option options[] = {
@@ -49,6 +51,8 @@ static const struct option_group groups[] = {
       offsetof(struct generate_settings, sampling) },
     { "form", constraint_options, CONSTRAINT_OPTION_COUNT,
       offsetof(struct generate_settings, constraint) },
+    { "recording", recording_options, RECORDING_OPTION_COUNT,
+      offsetof(struct generate_settings, recording) },
 };
 
 struct printer {
@@ -205,6 +209,7 @@ static int run(const void *settings_, const struct arguments *arguments)
     const struct generate_settings *settings = settings_;
     struct token_list prompt = { 0 };
     struct opened opened = { 0 };
+    struct recording recording = { 0 };
     mf_error why = { .text = "" };
     int code = EXIT_DONE;
 
@@ -215,9 +220,11 @@ static int run(const void *settings_, const struct arguments *arguments)
     if (settings->tokens && tokens_parse(&prompt, settings->tokens, &why) != MF_OK) {
         code = usage_error(&command_generate, "--tokens: %s", why.text);
     } else if (opened_open(&opened, &settings->common, &why) != MF_OK ||
+               recording_begin(&recording, &settings->recording, &opened, &why) != MF_OK ||
                generate(&opened, &prompt, settings, &why) != MF_OK) {
         code = report(&why);
     }
+    code = recording_end(&recording, code);
     if (opened.session) statistics_report(&opened, &settings->common);
     opened_close(&opened);
     token_list_free(&prompt);

@@ -1,6 +1,7 @@
 /* `moeflux perplexity`: how surprised the model is by a text. */
 #include "command.h"
 #include "perplexity.h"
+#include "recording.h"
 #include "statistics.h"
 
 #include <math.h>
@@ -8,6 +9,7 @@
 struct perplexity_settings {
     struct common_settings common;
     struct maybe_count window;
+    struct recording_settings recording;
 };
 
 static const struct option options[] = {
@@ -15,7 +17,11 @@ static const struct option options[] = {
       .help = "predicted tokens in a window; default 512", .low = 1, .high = 1 << 24 },
 };
 
-static const struct option_group groups[] = { { "options", options, COUNT_OF(options), 0 } };
+static const struct option_group groups[] = {
+    { "options", options, COUNT_OF(options), 0 },
+    { "recording", recording_options, RECORDING_OPTION_COUNT,
+      offsetof(struct perplexity_settings, recording) },
+};
 
 static int run(const void *settings_, const struct arguments *arguments)
 {
@@ -23,6 +29,7 @@ static int run(const void *settings_, const struct arguments *arguments)
     uint64_t window = settings.window.given ? settings.window.value : PERPLEXITY_WINDOW;
     struct opened opened = { 0 };
     struct perplexity found = { 0 };
+    struct recording recording = { 0 };
     mf_error why = { .text = "" };
     int code = EXIT_DONE;
 
@@ -36,11 +43,13 @@ static int run(const void *settings_, const struct arguments *arguments)
     }
     settings.common.context = (struct maybe_count){ true, window };
     if (opened_open(&opened, &settings.common, &why) != MF_OK ||
+        recording_begin(&recording, &settings.recording, &opened, &why) != MF_OK ||
         perplexity_measure(&found, &opened, arguments->values[0], window, &why) != MF_OK) {
         code = report(&why);
     } else {
         printf("tokens %zu\nnll %.6f\nperplexity %.6f\n", found.tokens, found.nll, exp(found.nll));
     }
+    code = recording_end(&recording, code);
     if (opened.session) statistics_report(&opened, &settings.common);
     opened_close(&opened);
     return code;

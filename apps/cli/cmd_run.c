@@ -47,6 +47,8 @@ static const struct option_group groups[] = {
       SAMPLING_OPTION_COUNT, offsetof(struct run_settings, sampling) },
     { "form", constraint_options, CONSTRAINT_OPTION_COUNT,
       offsetof(struct run_settings, constraint) },
+    { "recording", recording_options, RECORDING_OPTION_COUNT,
+      offsetof(struct run_settings, recording) },
 };
 
 /* The user's words in the model's template, or as they are. */
@@ -146,8 +148,7 @@ static int run_prompt(const struct run_settings *settings, const struct argument
         code = report(&why);
     }
     free(text);
-    runner_close(&runner);
-    return code;
+    return runner_close(&runner, code);
 }
 
 static int run_chat(const struct run_settings *settings)
@@ -157,8 +158,7 @@ static int run_chat(const struct run_settings *settings)
     int code;
 
     code = runner_open(&runner, settings, &why) == MF_OK ? chat_loop(&runner) : report(&why);
-    runner_close(&runner);
-    return code;
+    return runner_close(&runner, code);
 }
 
 static int run(const void *settings_, const struct arguments *arguments)

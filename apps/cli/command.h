@@ -13,6 +13,7 @@ struct common_settings {
     const char *backend;
     struct maybe_count threads;
     struct maybe_count context;
+    struct maybe_count prompt_chunk;
     struct maybe_count memory_bytes;
     struct maybe_count seed;
     const char *expert_mode, *read_ahead, *reader;
@@ -29,6 +30,7 @@ struct command {
     size_t argument_limit;
     const struct option_group *groups; /* its own options, at most COMMAND_GROUPS */
     size_t group_count;
+    bool opens_no_model;   /* most of the common options would mean nothing */
     const char *notes;     /* a paragraph for the help, or NULL */
     const char *examples;  /* lines, each ending in \n */
     size_t settings_bytes; /* of the struct that starts with common_settings */
@@ -42,6 +44,7 @@ struct command {
     X(convert)                                                                                     \
     X(selftest)                                                                                    \
     X(bench)                                                                                       \
+    X(simulate)                                                                                    \
     X(generate)                                                                                    \
     X(logits)                                                                                      \
     X(perplexity)                                                                                  \

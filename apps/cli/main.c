@@ -25,6 +25,10 @@ static const struct option common_options[] = {
     { 'c', "context", OPTION_COUNT, offsetof(struct common_settings, context), "N",
       .help = "positions of the context; default: the model's, at most 4096", .low = 1,
       .high = 1 << 24 },
+    { 0, "prompt-chunk", OPTION_COUNT, offsetof(struct common_settings, prompt_chunk), "N",
+      .help = "tokens of a prompt that are computed at once; default 512; fewer take less "
+              "memory and more time",
+      .low = 1, .high = 1 << 24 },
     { 0, "memory", OPTION_SIZE, offsetof(struct common_settings, memory_bytes), "SIZE",
       .help = "what weights and caches may take, as in 8G; default: what the machine has" },
     { 0, "seed", OPTION_COUNT, offsetof(struct common_settings, seed), "N",
@@ -52,8 +56,20 @@ static const struct option common_options[] = {
     { 'h', "help", OPTION_FLAG, 0, NULL, .help = "this text" },
 };
 
+enum { OPTIONS_OF_ALL = 2 }; /* the last ones */
+
 static const struct option_group common_group = { "common options", common_options,
                                                   COUNT_OF(common_options), 0 };
+
+/* Of commands that open no model. */
+static const struct option_group least_group = {
+    "common options", common_options + COUNT_OF(common_options) - OPTIONS_OF_ALL, OPTIONS_OF_ALL, 0
+};
+
+static const struct option_group *common_group_of(const struct command *command)
+{
+    return command->opens_no_model ? &least_group : &common_group;
+}
 
 static const struct command *find_command(const char *name)
 {
@@ -143,7 +159,7 @@ static void print_command_help(const struct command *command)
         options_print(stdout, &command->groups[i], width);
         putchar('\n');
     }
-    options_print(stdout, &common_group, width);
+    options_print(stdout, common_group_of(command), width);
     printf("\nexamples:\n%s", command->examples);
 }
 
@@ -163,7 +179,7 @@ static int run_command(const struct command *command, char **words, size_t count
         return EXIT_FAILED;
     }
     for (size_t i = 0; i < group_count; i++) groups[i] = command->groups[i];
-    groups[group_count++] = common_group;
+    groups[group_count++] = *common_group_of(command);
     switch (options_parse(settings, &arguments, groups, group_count, words, count, &why)) {
     case PARSE_FAILED:
         code = usage_error(command, "%s", why.text);

@@ -70,7 +70,8 @@ mf_status opened_open_model(struct opened *out, const struct common_settings *se
 
 mf_status opened_open(struct opened *out, const struct common_settings *settings, mf_error *why)
 {
-    mf_session_options session = { .context_length = (uint32_t)settings->context.value };
+    mf_session_options session = { .context_length = (uint32_t)settings->context.value,
+                                   .chunk_rows = (uint32_t)settings->prompt_chunk.value };
     mf_status status = opened_open_model(out, settings, why);
 
     if (status != MF_OK) return status;

@@ -40,6 +40,9 @@ mf_status runner_open(struct runner *out, const struct run_settings *settings, m
     out->view = reasoning_view_named(settings->reasoning, &out->terminal);
     status = opened_open(&out->opened, &settings->common, why);
     if (status == MF_OK) {
+        status = recording_begin(&out->recording, &settings->recording, &out->opened, why);
+    }
+    if (status == MF_OK) {
         status = conversation_open(&out->conversation, &out->opened, settings->common.model, why);
     }
     if (status == MF_OK) status = sampling_wishes(&out->sampling, out->opened.path, why);
@@ -69,13 +72,15 @@ mf_status runner_open(struct runner *out, const struct run_settings *settings, m
     return MF_OK;
 }
 
-void runner_close(struct runner *runner)
+int runner_close(struct runner *runner, int code)
 {
+    code = recording_end(&runner->recording, code);
     answer_free(&runner->answer);
     stop_strings_free(runner->stops);
     constraint_close(&runner->constraint);
     conversation_close(&runner->conversation);
     opened_close(&runner->opened);
+    return code;
 }
 
 static bool take_token(void *user, int32_t token)

@@ -8,6 +8,7 @@
 #include "constraint.h"
 #include "conversation.h"
 #include "generation.h"
+#include "recording.h"
 #include "sampling.h"
 
 struct run_settings {
@@ -27,12 +28,14 @@ struct run_settings {
     bool quiet;
     struct sampling_settings sampling;
     struct constraint_settings constraint;
+    struct recording_settings recording;
 };
 
 struct runner {
     const struct run_settings *settings;
     struct terminal terminal;
     struct opened opened;
+    struct recording recording;
     struct conversation conversation;
     const struct output_family *family;
     struct constraint constraint;
@@ -43,9 +46,10 @@ struct runner {
     struct answer answer; /* the last one */
 };
 
-/* As the settings say; after a failure runner_close is still to be called. */
+/* As the settings say; after a failure runner_close is still to be called.  That returns
+ * `code`, or the code of what went wrong with the recording. */
 mf_status runner_open(struct runner *out, const struct run_settings *settings, mf_error *why);
-void runner_close(struct runner *runner);
+int runner_close(struct runner *runner, int code);
 
 /* Reads `prompt` and prints what follows; with `raw` as plain text.  Ctrl-C ends it. */
 mf_status runner_answer(struct runner *runner, const char *prompt, size_t length, bool raw,

@@ -36,10 +36,14 @@ struct mf_model {
 struct mf_session {
     mf_model *model;
     struct session session;
+    struct observer observer; /* passes routes on to … */
+    mf_routes_function watch_routes;
+    void *watch_user;
 };
 
 /* What the model may take in all, and what that leaves for experts. */
 uint64_t api_memory_limit(const mf_engine *engine, uint64_t memory_bytes);
+uint64_t api_budget_within(uint64_t limit, uint64_t resident_bytes, uint64_t session_bytes);
 uint64_t api_expert_budget(const mf_model *model);
 
 /* The session's memory is taken from the experts; dismiss gives it back.  Under the

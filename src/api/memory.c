@@ -20,12 +20,18 @@ uint64_t api_memory_limit(const mf_engine *engine, uint64_t memory_bytes)
     return memory_bytes ? memory_bytes : available - available / SYSTEM_SHARE;
 }
 
+uint64_t api_budget_within(uint64_t limit, uint64_t resident_bytes, uint64_t session_bytes)
+{
+    uint64_t taken = min_size(limit / UNCOUNTED_SHARE, UNCOUNTED_MAX);
+    if (!checked_add(&taken, taken, resident_bytes) || !checked_add(&taken, taken, session_bytes))
+        return 0;
+    return limit > taken ? limit - taken : 0;
+}
+
 uint64_t api_expert_budget(const mf_model *model)
 {
-    uint64_t limit = model->memory_bytes;
-    uint64_t taken = model->model.weights.resident_bytes + model->session_bytes +
-                     min_size(limit / UNCOUNTED_SHARE, UNCOUNTED_MAX);
-    return limit > taken ? limit - taken : 0;
+    return api_budget_within(model->memory_bytes, model->model.weights.resident_bytes,
+                             model->session_bytes);
 }
 
 static uint64_t bytes_of(const struct session *session)

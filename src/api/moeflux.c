@@ -369,6 +369,26 @@ mf_status mf_session_truncate(mf_session *session, uint32_t position, mf_error *
     return session_truncate(&session->session, position, why);
 }
 
+static void pass_routes(void *user, uint32_t layer, struct routes *routes, size_t rows)
+{
+    const mf_session *session = user;
+    mf_routes seen = { .layer = layer,
+                       .row_count = (uint32_t)rows,
+                       .per_row = routes->per_row,
+                       .tokens = session->session.forward.tokens,
+                       .experts = routes->experts,
+                       .weights = routes->weights };
+    session->watch_routes(session->watch_user, &seen);
+}
+
+void mf_session_watch_routes(mf_session *session, mf_routes_function each, void *user)
+{
+    session->watch_routes = each;
+    session->watch_user = user;
+    session->observer = (struct observer){ .user = session, .routes = pass_routes };
+    session->session.forward.observer = each ? &session->observer : NULL;
+}
+
 void mf_session_stats(const mf_session *session, mf_stats *out)
 {
     const struct session *s = &session->session;

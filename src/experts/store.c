@@ -347,6 +347,16 @@ struct expert_store_sizes expert_store_sizes(const struct expert_store *store)
                                         .ahead_level = ahead_level(store) };
 }
 
+void expert_store_bytes_of(const struct expert_store *store, uint32_t layer, uint64_t *expert_bytes,
+                           uint64_t *slot_bytes)
+{
+    struct expert_layout layout = { 0 };
+    if (store->experts > 0)
+        expert_layout_make(&layout, &store->options.layers[layer], 0, store->reader);
+    *expert_bytes = layout.array_bytes;
+    *slot_bytes = store->layer_bytes[layer];
+}
+
 const uint64_t *expert_store_uses(const struct expert_store *store, uint32_t layer)
 {
     return store->uses + place_of(store, layer, 0);

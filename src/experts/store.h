@@ -155,6 +155,11 @@ struct expert_store_sizes expert_store_sizes(const struct expert_store *store);
 /* What the disk did since the counters were reset. */
 void expert_store_disk(const struct expert_store *store, struct read_activity *out);
 
+/* What an expert of the layer has on disk, and what a slot for it takes; 0, 0: the layer
+ * has none. */
+void expert_store_bytes_of(const struct expert_store *store, uint32_t layer, uint64_t *expert_bytes,
+                           uint64_t *slot_bytes);
+
 /* How often each expert of a layer was asked for: [experts], borrowed. */
 const uint64_t *expert_store_uses(const struct expert_store *store, uint32_t layer);
 

@@ -1,0 +1,242 @@
+/* `moeflux simulate`: how caches of other sizes and other policies would have done on a
+ * recorded text. */
+#include "command.h"
+#include "json_lines.h"
+#include "simulate_report.h"
+#include "terminal.h"
+
+#include "api/handles.h"
+#include "base/status.h"
+
+#include <stdlib.h>
+
+struct simulate_settings {
+    const char *memory, *disk, *plot;
+    struct maybe_real step_ms;
+    struct maybe_count rows;
+    bool json;
+};
+
+static const struct option options[] = {
+    { 0, "memory", OPTION_TEXT, offsetof(struct simulate_settings, memory), "LIST",
+      .help = "what weights and caches may take, as in 4G,8G,16G, or how many of the experts are "
+              "kept, as in 25%; default 10%,25%,50%,75%,100%" },
+    { 0, "disk", OPTION_TEXT, offsetof(struct simulate_settings, disk), "RATE",
+      .help = "what the disk gives, as in 3GB/s or 500MB/s; default 3GB/s" },
+    { 0, "step", OPTION_REAL, offsetof(struct simulate_settings, step_ms), "MS",
+      .help = "milliseconds of a token that waits for no read; default: as recorded", .low = 0,
+      .high = 1e9 },
+    { 0, "rows", OPTION_COUNT, offsetof(struct simulate_settings, rows), "N",
+      .help = "tokens computed at once; default 1, as in generating; 0: as recorded", .low = 0,
+      .high = 1 << 24 },
+    { 0, "json", OPTION_FLAG, offsetof(struct simulate_settings, json), NULL,
+      .help = "one line of JSON instead of a table" },
+    { 0, "plot", OPTION_TEXT, offsetof(struct simulate_settings, plot), "FILE.svg",
+      .help = "also draw hits and tokens/s over the memory" },
+};
+
+static const struct option_group groups[] = { { "options", options, COUNT_OF(options), 0 } };
+
+/* ------------------------------------------------------------------- wishes */
+
+/* "3GB/s": decimal units, as disks are sold; "3GiB/s" is binary. */
+static bool parse_rate(double *out, const char *text)
+{
+    static const char letters[] = "KMGT";
+    char number[32];
+    size_t length = strspn(text, "0123456789.");
+    const char *unit = text + length, *letter;
+    double factor = 1;
+
+    if (length == 0 || length >= sizeof number) return false;
+    memcpy(number, text, length);
+    number[length] = '\0';
+    letter = *unit ? strchr(letters, *unit) : NULL;
+    if (letter) {
+        double base = unit[1] == 'i' ? 1024 : 1000;
+        for (const char *smaller = letters; smaller <= letter; smaller++) factor *= base;
+        unit += unit[1] == 'i' ? 2 : 1;
+    }
+    if (*unit == 'B') unit++;
+    if (strcmp(unit, "") != 0 && strcmp(unit, "/s") != 0) return false;
+    if (!parse_real(out, number) || *out <= 0) return false;
+    *out *= factor;
+    return true;
+}
+
+/* "8G", or "25%" of what slots for all experts take. */
+static bool parse_memory(struct simulated_size *out, const char *text,
+                         const struct route_trace *trace)
+{
+    size_t length = strlen(text);
+    char number[32];
+    double percent;
+
+    *out = (struct simulated_size){ 0 };
+    if (length > 1 && length < sizeof number && text[length - 1] == '%') {
+        snprintf(number, sizeof number, "%.*s", (int)length - 1, text);
+        if (!parse_real(&percent, number) || percent <= 0 || percent > 100) return false;
+        out->budget_bytes = (uint64_t)(percent / 100 * (double)simulation_full_bytes(trace));
+        return true;
+    }
+    if (!parse_size(&out->memory_bytes, text) || out->memory_bytes == 0) return false;
+    out->budget_bytes = api_budget_within(out->memory_bytes, trace->shape.resident_bytes,
+                                          trace->shape.session_bytes);
+    return true;
+}
+
+static int compare_sizes(const void *a, const void *b)
+{
+    const struct simulated_size *x = a, *y = b;
+
+    return (x->budget_bytes > y->budget_bytes) - (x->budget_bytes < y->budget_bytes);
+}
+
+/* The sizes of a list with commas. */
+static mf_status parse_sizes(struct simulate_report *report, const char *list, mf_error *why)
+{
+    while (*list) {
+        size_t length = strcspn(list, ",");
+        char word[64];
+        snprintf(word, sizeof word, "%.*s", (int)min_size(length, sizeof word - 1), list);
+        if (report->size_count == SIMULATED_SIZES_MAX) {
+            return fail(why, MF_ERR_ARGUMENT, "--memory: at most %d sizes are possible",
+                        SIMULATED_SIZES_MAX);
+        }
+        if (!parse_memory(&report->sizes[report->size_count++], word, report->trace)) {
+            return fail(why, MF_ERR_ARGUMENT,
+                        "--memory: \"%s\" is neither a size such as 8G nor a share such as 25%%",
+                        word);
+        }
+        list += length + (list[length] == ',');
+    }
+    if (report->size_count == 0) return fail(why, MF_ERR_ARGUMENT, "--memory: there is no size");
+    qsort(report->sizes, report->size_count, sizeof *report->sizes, compare_sizes);
+    return MF_OK;
+}
+
+/* ----------------------------------------------------------------- playing */
+
+/* Sizes that are too small are left out with a note; it is an error if all are. */
+static mf_status play(struct simulate_report *report, mf_error *why)
+{
+    struct terminal terminal;
+    struct progress progress;
+    size_t kept = 0, count = report->size_count;
+    mf_status status = MF_OK;
+
+    terminal_probe(&terminal);
+    progress_begin(&progress, &terminal, "simulating", "runs", count * CACHE_POLICIES);
+    for (size_t i = 0; i < count; i++) {
+        struct simulated_size *size = &report->sizes[kept];
+        *size = report->sizes[i];
+        status = MF_OK;
+        for (int p = 0; p < CACHE_POLICIES && status == MF_OK; p++) {
+            struct simulation_setting setting = { .policy = (enum cache_policy)p,
+                                                  .budget_bytes = size->budget_bytes,
+                                                  .rows = report->rows };
+            status =
+                simulation_run(&size->results[p], report->trace, &setting, &allocator_heap, why);
+            progress_update(&progress, i * CACHE_POLICIES + (size_t)p + 1);
+        }
+        if (status == MF_OK) kept++;
+        if (status != MF_OK && kept + count - i > 1) note("%s", why->text);
+    }
+    progress_end(&progress);
+    report->size_count = kept;
+    return kept > 0 ? MF_OK : status;
+}
+
+static mf_status show(const struct simulate_report *report,
+                      const struct simulate_settings *settings, mf_error *why)
+{
+    struct output_file plot;
+    mf_status status = MF_OK;
+
+    if (settings->json) {
+        json_t *line = simulate_json_new(report);
+        json_print_line(line);
+        json_decref(line);
+    } else {
+        simulate_print_table(report, stdout);
+    }
+    if (settings->plot) status = output_file_open(&plot, settings->plot, why);
+    if (!settings->plot || status != MF_OK) return status;
+    simulate_write_plot(report, plot.stream);
+    return output_file_commit(&plot, why);
+}
+
+static mf_status simulate(const struct simulate_settings *settings, double disk_rate,
+                          const struct route_trace *trace, mf_error *why)
+{
+    struct simulate_report report = {
+        .trace = trace,
+        .rows = settings->rows.given ? (uint32_t)settings->rows.value : 1,
+        .disk_rate = disk_rate,
+        .step_seconds =
+            settings->step_ms.given ? 1e-3 * settings->step_ms.value : trace->step_seconds,
+        .sizes = calloc(SIMULATED_SIZES_MAX, sizeof *report.sizes),
+    };
+    mf_status status;
+
+    if (!report.sizes) return fail_memory(why, SIMULATED_SIZES_MAX * sizeof *report.sizes);
+    status =
+        parse_sizes(&report, settings->memory ? settings->memory : "10%,25%,50%,75%,100%", why);
+    if (status == MF_OK) status = play(&report, why);
+    if (status == MF_OK) status = show(&report, settings, why);
+    free(report.sizes);
+    return status;
+}
+
+static int run(const void *settings_, const struct arguments *arguments)
+{
+    const struct simulate_settings *settings = settings_;
+    struct route_trace trace;
+    double disk_rate = 3e9;
+    mf_error why = { .text = "" };
+    char *bytes = NULL;
+    size_t length = 0;
+    mf_status status;
+
+    if (arguments->count == 0) {
+        return usage_error(&command_simulate, "which trace? `moeflux generate --routes FILE …` "
+                                              "records one");
+    }
+    if (settings->disk && !parse_rate(&disk_rate, settings->disk)) {
+        return usage_error(&command_simulate, "--disk: \"%.64s\" is not a rate such as 3GB/s",
+                           settings->disk);
+    }
+    status = input_read_new(&bytes, &length, arguments->values[0], &why);
+    if (status == MF_OK) {
+        status = route_trace_open(&trace, &allocator_heap, bytes, length, &why);
+        if (status == MF_OK) {
+            status = simulate(settings, disk_rate, &trace, &why);
+            route_trace_free(&trace);
+        }
+    }
+    free(bytes);
+    if (status == MF_ERR_ARGUMENT) return usage_error(&command_simulate, "%s", why.text);
+    return status == MF_OK ? EXIT_DONE : report(&why);
+}
+
+const struct command command_simulate = {
+    .name = "simulate",
+    .summary = "how other caches would have done on recorded routes",
+    .arguments = "FILE",
+    .argument_limit = 1,
+    .groups = groups,
+    .group_count = COUNT_OF(groups),
+    .opens_no_model = true,
+    .notes =
+        "Replays a trace (run, generate, perplexity and bench record one with --routes FILE)\n"
+        "against caches of experts and shows, for every size of memory and every policy: the\n"
+        "share of experts that were in memory when they were needed, that share of Belady's, who\n"
+        "knows the future, bytes read per token, and the tokens per second that follow, reading\n"
+        "and computing at once or in turn. \"moeflux\" is what this program does. Read-ahead is\n"
+        "not simulated.",
+    .examples = "  moeflux generate -p 'The old king' -n 500 --routes king.routes\n"
+                "  moeflux simulate king.routes --memory 25%,50%\n"
+                "  moeflux simulate king.routes --memory 4G,8G,16G --disk 3GB/s --plot king.svg\n",
+    .settings_bytes = sizeof(struct simulate_settings),
+    .run = run,
+};
