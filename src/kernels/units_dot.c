@@ -28,15 +28,33 @@ struct unit_kind {
 /* Scales of numbers 64v … 64v + 63, one per lane, from scales for 16 numbers each … */
 LANES_INLINE lanes scales_from_16s(lanes s, int v)
 {
-    const int_lanes fourths = { 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3 };
-    return __builtin_shuffle(s, fourths + 4 * v);
+    switch (v) {
+    case 0:
+        return __builtin_shufflevector(s, s, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    case 1:
+        return __builtin_shufflevector(s, s, 4, 4, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7);
+    case 2:
+        return __builtin_shufflevector(s, s, 8, 8, 8, 8, 9, 9, 9, 9, 10, 10, 10, 10, 11, 11, 11,
+                                       11);
+    default:
+        return __builtin_shufflevector(s, s, 12, 12, 12, 12, 13, 13, 13, 13, 14, 14, 14, 14, 15, 15,
+                                       15, 15);
+    }
 }
 
 /* … or for 32. */
 LANES_INLINE lanes scales_from_32s(lanes s, int v)
 {
-    const int_lanes halves = { 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1 };
-    return __builtin_shuffle(s, halves + 2 * v);
+    switch (v) {
+    case 0:
+        return __builtin_shufflevector(s, s, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    case 1:
+        return __builtin_shufflevector(s, s, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    case 2:
+        return __builtin_shufflevector(s, s, 4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 5, 5, 5);
+    default:
+        return __builtin_shufflevector(s, s, 6, 6, 6, 6, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7, 7);
+    }
 }
 
 LANES_INLINE lanes dot_64(const struct unit *w, const struct integer_unit *x, int v, bool wide)
@@ -52,13 +70,13 @@ LANES_INLINE void add_unit(struct sums *sums, const struct unit *w, const struct
                            struct unit_kind kind)
 {
     const int_lanes mins = { 0, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, -1, -1, -1, -1, -1 };
-    const int_lanes pairs = { 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7 };
     lanes x_both = lanes_load(x->scales), scale; /* the sums lie behind the scales */
     if (kind.group == 32) {
         scale = w->both * x_both;
         sums->even += lanes_choose(mins, scale, (lanes){ 0 });
     } else {
-        scale = w->scale * __builtin_shuffle(x_both, pairs);
+        scale = w->scale * __builtin_shufflevector(x_both, x_both, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5,
+                                                   5, 6, 6, 7, 7);
         sums->even = lanes_fma(w->min, lanes_load(x->sums_16), sums->even);
     }
 #pragma GCC unroll 4
