@@ -72,11 +72,9 @@ static void the_work_of_a_token_is_counted(void **state)
     json_t *out = BENCH("-p", "0", "-n", "1", "-r", "1", "--no-ceilings", "-d", "0,1000");
     struct run run = PROGRAM(NULL, "inspect", "--json");
     json_t *inspected = json_loads(run.out, 0, NULL);
-    const json_t *placement = json_object_get(inspected, "placement");
     const json_t *parameters = json_object_get(inspected, "parameters");
     const json_t *tests = json_object_get(out, "tests");
-    double weights =
-        number(placement, "resident_bytes") + number(placement, "expert_slot_bytes") / 8;
+    double weights = number(json_object_get(inspected, "bytes_per_token"), "total");
     double flops = 2 * number(parameters, "active");
     double near = number(json_array_get(tests, 0), "bytes_per_token");
     double far = number(json_array_get(tests, 1), "bytes_per_token");

@@ -43,7 +43,7 @@ type_line() { mux send-keys -t chat -l "$1" && mux send-keys -t chat Enter; }
 has() { screen | grep -qF -- "$1" || fail "\"$1\" is missing"; }
 start() {
     mux new-session -d -s chat -x 80 -y 50 \
-        "env HOME=$home TERM=screen '$program' run --temp 0 $* ; echo status \$?; sleep 600"
+        "env HOME=$home TERM=screen '$program' run --temp 0 --backend reference $* ; echo status \$?; sleep 600"
     wait_for '/help shows the commands'
     wait_for_prompt
 }
@@ -107,8 +107,9 @@ mux send-keys -t chat Enter
 wait_for 'saved: 8 messages'
 grep -qF 'What is the\ncapital of\nItaly?' "$home/more" || fail 'the lines were not kept'
 type_line '/etc/hosts: what is that?'
-wait_for 'sorry'
+wait_for '/etc/hosts: what is that?'
 wait_for_prompt
+! screen | grep -qF 'no command /etc' || fail 'a path was taken for a command'
 mux clear-history -t chat
 
 # A narrower window while a line is being typed: the line stays whole.

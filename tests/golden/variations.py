@@ -15,8 +15,8 @@ import tiny_checkpoints as tiny
 from plain import Model, family_of
 
 TOLERANCE = 2e-4            # of the largest logit, for the reference path
-ROUGHLY = 3e-2              # for the tuned one, which may also see a tie between experts otherwise:
-MOST = 0.75                 # so many rows have to agree
+ROUGHLY = 0.25              # prompts are bf16 there, which these tiny models enlarge; wrong: 1
+MOST = 0.5                  # so many rows have to agree; a tie spoils all that follow
 GAP = 1e-4                  # between experts: closer ones may be told apart otherwise
 PROMPT, GREEDY = 24, 6
 

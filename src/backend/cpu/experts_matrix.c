@@ -28,6 +28,13 @@ static void pack_rows(const struct packed_expert *e)
     }
 }
 
+/* Rows that the matrix does not have give hidden numbers that must be zero.  Afterwards:
+ * making a panel may leave anything in the row behind its last one. */
+static void clear_rows(uint16_t *panel, size_t stride, size_t count)
+{
+    memset(panel + count * stride, 0, (GATED_ROWS - count) * stride * sizeof *panel);
+}
+
 static void make_hidden(const struct packed_expert *e)
 {
     const struct matrix_unit *matrix = e->job->kernels->matrix;
@@ -38,11 +45,12 @@ static void make_hidden(const struct packed_expert *e)
     for (size_t first = share.begin; first < share.end; first += GATED_ROWS) {
         size_t count = first < gate->rows ? min_size(GATED_ROWS, gate->rows - first) : 0;
         uint16_t *second = panel + GATED_ROWS * stride;
-        if (count < GATED_ROWS) memset(panel, 0, 2 * GATED_ROWS * stride * sizeof *panel);
         if (count > 0) {
             matrix->make_panel(panel, stride, gate, first, count);
             matrix->make_panel(second, stride, up, first, count);
         }
+        clear_rows(panel, stride, count);
+        clear_rows(second, stride, count);
         matrix->multiply_gated(&(struct matrix_product){ .panel = panel,
                                                          .stride = stride,
                                                          .rows = 2 * GATED_ROWS,
