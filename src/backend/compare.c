@@ -178,7 +178,7 @@ mf_status compare_backend_init(struct compare_backend *compare, const mf_allocat
                                struct backend *reference, struct backend *tested,
                                size_t copy_floats, mf_error *why)
 {
-    *compare = (struct compare_backend){ .base = { &compare_functions },
+    *compare = (struct compare_backend){ .base = { &compare_functions, KV_F32 },
                                          .allocator = allocator,
                                          .reference = reference,
                                          .tested = tested,
