@@ -18,7 +18,7 @@ struct mf_engine {
     struct thread_pool *pool;
     struct backend *backend;
     const struct kernels *kernels;
-    bool exact; /* the reference's arithmetic */
+    bool exact;            /* the reference's arithmetic */
     struct tracer *tracer; /* NULL: nobody asked for one */
     /* Held while a session computes: pool, backend scratch and expert store have one
      * user at a time.  The only lock of the library. */
