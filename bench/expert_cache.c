@@ -1,35 +1,35 @@
 /* How often an expert is in memory: `build/bench/bench_expert_cache [MODEL TEXT [SHARE …]]`.
  *
  * Without arguments, the first 2048 tokens of Pebble's held-out text.  The text is fed
- * token by token in windows of 512, as generation would be, and the
- * experts of every visit recorded.  Then policies are played against the record, with
- * room for SHARE (0.25) of all experts, and the store itself is measured.
+ * token by token in windows of 512, as generation would be, and the routes recorded.
+ * Then caches are played against the record, with room for SHARE (0.25) of all experts,
+ * and the store itself is measured:
  *
- *     belady     knows the future: the bound
+ *     belady, moeflux, lfu, lru, s3-fifo   as in `moeflux simulate`
  *     horizon-n  knows which experts the next n tokens need, and the past: what even a
  *                perfect prediction of n tokens could win
- *     lru, lfu, s3-fifo, decay-n (a frequency with a half-life of n tokens)
- *     store      src/experts/eviction.c in this simulation
- *     measured   the counters of the store at that size
+ *     measured   the counters of the store at that size, nothing read ahead
  *
  * CSV on stdout: bench, case, hits in percent of all visits' experts (twice), unit. */
 #include "api/handles.h"
 #include "experts/eviction.h"
+#include "experts/simulation.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { WINDOW = 512, TOKENS_STANDARD = 2048 };
-
-static uint32_t layers, experts, per_token; /* experts per layer */
-static size_t places;                       /* layers x experts */
-static uint32_t *trace;                     /* [tokens][layers][per_token] */
-static size_t trace_count, trace_capacity;  /* tokens x layers */
+enum { WINDOW = 512, TOKENS_STANDARD = 2048, LAYERS_MAX = 256 };
 
 static mf_engine *engine;
 static int32_t *tokens;
 static size_t token_count;
+
+static uint64_t bytes_of[2][LAYERS_MAX]; /* experts, slots */
+static struct route_writer writer;
+static char *file;
+static size_t file_bytes, file_capacity;
+static struct route_trace trace;
 
 static void die(const char *text)
 {
@@ -51,28 +51,66 @@ static void *take(size_t count, size_t size)
 
 /* ------------------------------------------------------------------- model */
 
-static void record(void *user, uint32_t layer, struct routes *routes, size_t rows)
+static bool take_bytes(void *user, const void *bytes, size_t count)
 {
     (void)user;
-    (void)layer;
-    if (rows != 1 || trace_count == trace_capacity) die("the trace has more visits than tokens");
-    memcpy(trace + trace_count++ * per_token, routes->experts, per_token * sizeof *trace);
+    if (file_bytes + count > file_capacity) {
+        file_capacity = 2 * (file_bytes + count);
+        file = realloc(file, file_capacity);
+        if (!file) die("out of memory");
+    }
+    memcpy(file + file_bytes, bytes, count);
+    file_bytes += count;
+    return true;
+}
+
+static void watch(void *user, const mf_routes *routes)
+{
+    (void)user;
+    struct route_choice choice = { routes->layer, routes->row_count, routes->tokens,
+                                   routes->experts, routes->weights };
+    route_writer_add(&writer, &choice);
+}
+
+static void begin_trace(const mf_model *model)
+{
+    mf_error why;
+    const struct model_config *config = &model->model.config;
+    struct route_shape shape = { .layers = config->layer_count,
+                                 .experts = config->experts,
+                                 .per_token = config->experts_per_token,
+                                 .expert_bytes = bytes_of[0],
+                                 .slot_bytes = bytes_of[1] };
+    if (shape.layers > LAYERS_MAX) die("the model has too many layers");
+    for (uint32_t i = 0; i < shape.layers; i++)
+        expert_store_bytes_of(model->experts, i, &bytes_of[0][i], &bytes_of[1][i]);
+    must(route_writer_open(&writer, &allocator_heap, &shape, take_bytes, NULL, &why), &why);
 }
 
 /* With `slot_bytes`, experts may take so much; 0: there is room for all. */
-static void feed_text(mf_model *model, const struct observer *observer, uint64_t slot_bytes)
+static void feed_text(mf_model *model, mf_routes_function each, uint64_t slot_bytes)
 {
     mf_error why;
     mf_session *session;
     mf_session_options options = { .context_length = WINDOW, .chunk_rows = 1 };
     must(mf_session_open(&session, model, &options, &why), &why);
-    session->session.forward.observer = observer;
+    mf_session_watch_routes(session, each, NULL);
     if (slot_bytes) must(expert_store_set_budget(model->experts, slot_bytes, &why), &why);
     for (size_t i = 0; i < token_count; i++) {
         if (i % WINDOW == 0) mf_session_clear(session);
         must(mf_session_feed(session, tokens + i, 1, &why), &why);
     }
     mf_session_close(session);
+}
+
+static void record(mf_model *model)
+{
+    mf_error why;
+    begin_trace(model);
+    feed_text(model, watch, 0);
+    must(route_writer_end(&writer, 0, &why), &why);
+    route_writer_free(&writer);
+    must(route_trace_open(&trace, &allocator_heap, file, file_bytes, &why), &why);
 }
 
 static void read_text(const mf_model *model, const char *path)
@@ -88,237 +126,129 @@ static void read_text(const mf_model *model, const char *path)
     free(text);
 }
 
-/* -------------------------------------------------------------- simulation */
+/* ----------------------------------------------------------------- horizon */
 
-struct simulation {
-    size_t slots;
-    size_t visit, token; /* at hand */
-    uint32_t layer;
-    uint32_t *held; /* [slots] places */
-    size_t held_count;
-    size_t *slot_of; /* [places] + 1; 0: not held */
-    bool *needed;    /* [places] by the visit at hand */
-    uint64_t *last_use, *use_count;
-    double *decayed;
+/* Every layer has experts here, and steps have one row. */
+struct oracle {
+    uint32_t layers, experts, per_token;
+    size_t places, slots;
+    uint32_t *next_uses;         /* [tokens][places] the token that uses it next, after this one */
+    uint32_t *held;              /* [slots] places */
+    size_t held_count, *slot_of; /* [places] + 1; 0: not held */
+    bool *needed;                /* [places] by the visit at hand */
+    uint32_t *uses;              /* [experts] */
     struct eviction eviction;
-    double parameter;
+    size_t token;
+    uint32_t layer;
+    double horizon; /* visits */
 };
 
-/* How much a held expert should stay: the one with the least goes. */
-typedef double (*keep_function)(const struct simulation *s, size_t place);
-
-static uint32_t *next_uses; /* [tokens][places] the token that uses it next, after this one */
-
-static void find_next_uses(void)
+static void find_next_uses(struct oracle *o)
 {
-    uint32_t *coming = take(places, sizeof *coming);
-    next_uses = take(token_count * places, sizeof *next_uses);
-    for (size_t p = 0; p < places; p++) coming[p] = UINT32_MAX;
+    uint32_t *coming = take(o->places, sizeof *coming);
+    o->next_uses = take(token_count * o->places, sizeof *o->next_uses);
+    for (size_t p = 0; p < o->places; p++) coming[p] = UINT32_MAX;
     for (size_t t = token_count; t-- > 0;) {
-        memcpy(next_uses + t * places, coming, places * sizeof *coming);
-        for (uint32_t layer = 0; layer < layers; layer++)
-            for (uint32_t k = 0; k < per_token; k++)
-                coming[layer * experts + trace[(t * layers + layer) * per_token + k]] = (uint32_t)t;
+        memcpy(o->next_uses + t * o->places, coming, o->places * sizeof *coming);
+        for (uint32_t layer = 0; layer < o->layers; layer++)
+            for (uint32_t k = 0; k < o->per_token; k++) {
+                uint32_t e = route_trace_expert(&trace, &trace.steps[t], layer, 0, k);
+                coming[layer * o->experts + e] = (uint32_t)t;
+            }
     }
     free(coming);
 }
 
-/* Visits until the next use. */
-static double true_distance(const struct simulation *s, size_t place)
+/* Visits until the next use: as it will be within the horizon, beyond it as expected. */
+static double distance(const struct oracle *o, size_t place)
 {
-    uint32_t layer = (uint32_t)(place / experts);
-    if (layer > s->layer && s->token == 0) return 1e9;
-    size_t from = layer <= s->layer ? s->token : s->token - 1; /* its layer's last visit */
-    uint32_t next = next_uses[from * places + place];
-    if (next == UINT32_MAX) return 1e9;
-    return ((double)next - (double)s->token) * layers + layer - s->layer;
+    uint32_t layer = (uint32_t)(place / o->experts);
+    double expected =
+        (double)eviction_distance(&o->eviction, layer, (uint32_t)(place % o->experts));
+    if (layer > o->layer && o->token == 0) return expected + o->horizon;
+    size_t from = layer <= o->layer ? o->token : o->token - 1; /* its layer's last visit */
+    uint32_t next = o->next_uses[from * o->places + place];
+    double known = ((double)next - (double)o->token) * o->layers + layer - o->layer;
+    return next != UINT32_MAX && known <= o->horizon ? known : expected + o->horizon;
 }
 
-static double keep_belady(const struct simulation *s, size_t place)
+static void bring_in(struct oracle *o, size_t place)
 {
-    return -true_distance(s, place);
-}
-
-static double keep_store(const struct simulation *s, size_t place)
-{
-    return -(double)eviction_distance(&s->eviction, (uint32_t)(place / experts),
-                                      (uint32_t)(place % experts));
-}
-
-static double keep_horizon(const struct simulation *s, size_t place)
-{
-    double distance = true_distance(s, place), horizon = s->parameter * layers;
-    return distance <= horizon ? -distance : keep_store(s, place) - horizon;
-}
-
-static double keep_lru(const struct simulation *s, size_t place)
-{
-    return (double)s->last_use[place];
-}
-
-static double keep_lfu(const struct simulation *s, size_t place)
-{
-    return (double)s->use_count[place];
-}
-
-static double keep_decayed(const struct simulation *s, size_t place)
-{
-    return s->decayed[place];
-}
-
-static void note_visit(struct simulation *s, const uint32_t *ids)
-{
-    size_t first = (size_t)s->layer * experts;
-    uint32_t *uses = take(experts, sizeof *uses);
-    double left = s->parameter > 0 ? exp2(-1 / s->parameter) : 0;
-    for (uint32_t e = 0; e < experts; e++) s->decayed[first + e] *= left;
-    for (uint32_t k = 0; k < per_token; k++) {
-        size_t place = first + ids[k];
-        s->needed[place] = true;
-        s->last_use[place] = s->visit + 1;
-        s->use_count[place]++;
-        s->decayed[place] += 1;
-        uses[ids[k]] = 1;
-    }
-    eviction_visit(&s->eviction, s->layer, uses, 1);
-    free(uses);
-}
-
-static void bring_in(struct simulation *s, size_t place, keep_function keep)
-{
-    size_t slot = s->held_count;
-    if (slot < s->slots) {
-        s->held_count++;
+    size_t slot = o->held_count;
+    double most = -1;
+    if (slot < o->slots) {
+        o->held_count++;
     } else {
-        double least = INFINITY;
-        for (size_t i = 0; i < s->slots; i++) {
-            if (s->needed[s->held[i]]) continue;
-            double value = keep(s, s->held[i]);
-            if (value < least) {
-                least = value;
+        for (size_t i = 0; i < o->slots; i++) {
+            if (o->needed[o->held[i]]) continue;
+            double far = distance(o, o->held[i]);
+            if (far > most) {
+                most = far;
                 slot = i;
             }
         }
-        s->slot_of[s->held[slot]] = 0;
+        o->slot_of[o->held[slot]] = 0;
     }
-    s->held[slot] = (uint32_t)place;
-    s->slot_of[place] = slot + 1;
+    o->held[slot] = (uint32_t)place;
+    o->slot_of[place] = slot + 1;
 }
 
-static double simulate(keep_function keep, double parameter, size_t slots)
+/* How many of the visit's experts were there. */
+static size_t visit(struct oracle *o)
+{
+    const struct route_step *step = &trace.steps[o->token];
+    size_t hits = 0, first = (size_t)o->layer * o->experts;
+    memset(o->uses, 0, o->experts * sizeof *o->uses);
+    memset(o->needed, 0, o->places * sizeof *o->needed);
+    for (uint32_t k = 0; k < o->per_token; k++) {
+        uint32_t e = route_trace_expert(&trace, step, o->layer, 0, k);
+        o->uses[e] = 1;
+        o->needed[first + e] = true;
+        hits += o->slot_of[first + e] != 0;
+    }
+    eviction_visit(&o->eviction, o->layer, o->uses, 1);
+    for (uint32_t e = 0; e < o->experts; e++)
+        if (o->uses[e] && !o->slot_of[first + e]) bring_in(o, first + e);
+    return hits;
+}
+
+static double play_horizon(struct oracle *o, uint32_t horizon_tokens)
 {
     struct arena arena;
+    size_t hits = 0;
     arena_init(&arena, &allocator_heap);
-    struct simulation s = { .slots = slots,
-                            .parameter = parameter,
-                            .held = take(slots, sizeof *s.held),
-                            .slot_of = take(places, sizeof *s.slot_of),
-                            .needed = take(places, sizeof *s.needed),
-                            .last_use = take(places, sizeof *s.last_use),
-                            .use_count = take(places, sizeof *s.use_count),
-                            .decayed = take(places, sizeof *s.decayed) };
-    size_t hits = 0;
-    if (!eviction_init(&s.eviction, &arena, layers, experts)) die("out of memory");
-    for (s.visit = 0; s.visit < trace_count; s.visit++) {
-        const uint32_t *ids = trace + s.visit * per_token;
-        s.token = s.visit / layers;
-        s.layer = (uint32_t)(s.visit % layers);
-        note_visit(&s, ids);
-        for (uint32_t k = 0; k < per_token; k++) hits += s.slot_of[s.layer * experts + ids[k]] != 0;
-        for (uint32_t k = 0; k < per_token; k++) {
-            size_t place = (size_t)s.layer * experts + ids[k];
-            if (!s.slot_of[place]) bring_in(&s, place, keep);
-        }
-        for (uint32_t k = 0; k < per_token; k++) s.needed[s.layer * experts + ids[k]] = false;
-    }
+    if (!eviction_init(&o->eviction, &arena, o->layers, o->experts)) die("out of memory");
+    memset(o->slot_of, 0, o->places * sizeof *o->slot_of);
+    o->held_count = 0;
+    o->horizon = (double)horizon_tokens * o->layers;
+    for (o->token = 0; o->token < token_count; o->token++)
+        for (o->layer = 0; o->layer < o->layers; o->layer++) hits += visit(o);
     arena_free(&arena);
-    free(s.held);
-    free(s.slot_of);
-    free(s.needed);
-    free(s.last_use);
-    free(s.use_count);
-    free(s.decayed);
-    return 100.0 * (double)hits / ((double)trace_count * per_token);
+    return 100.0 * (double)hits / ((double)token_count * o->layers * o->per_token);
 }
 
-/* S3-FIFO (Yang et al., 2023): a small queue for newcomers, a main one for those that
- * were used again, and a memory of those that left the small one. */
-struct fifo {
-    uint32_t *ring;
-    size_t capacity, head, count;
-};
-
-static void fifo_put(struct fifo *f, uint32_t place)
+static void oracle_init(struct oracle *o)
 {
-    f->ring[(f->head + f->count++) % f->capacity] = place;
+    *o = (struct oracle){ .layers = trace.shape.layers,
+                          .experts = trace.shape.experts,
+                          .per_token = trace.shape.per_token,
+                          .places = (size_t)trace.shape.layers * trace.shape.experts };
+    for (uint32_t i = 0; i < o->layers; i++)
+        if (trace.order[i] == NO_ORDER) die("every layer must have experts");
+    o->held = take(o->places, sizeof *o->held);
+    o->slot_of = take(o->places, sizeof *o->slot_of);
+    o->needed = take(o->places, sizeof *o->needed);
+    o->uses = take(o->experts, sizeof *o->uses);
+    find_next_uses(o);
 }
 
-static uint32_t fifo_take(struct fifo *f)
+static void oracle_free(struct oracle *o)
 {
-    uint32_t place = f->ring[f->head];
-    f->head = (f->head + 1) % f->capacity;
-    f->count--;
-    return place;
-}
-
-struct s3 {
-    struct fifo small, large, ghosts;
-    uint8_t *frequency;
-    bool *held, *ghost;
-};
-
-static void s3_evict(struct s3 *c, size_t small_share)
-{
-    for (;;) {
-        bool from_small = c->small.count > small_share || c->large.count == 0;
-        uint32_t place = fifo_take(from_small ? &c->small : &c->large);
-        if (c->frequency[place] > (from_small ? 1 : 0)) {
-            c->frequency[place] = from_small ? 0 : c->frequency[place] - 1;
-            fifo_put(&c->large, place);
-            continue;
-        }
-        c->held[place] = false;
-        if (!from_small) return;
-        if (c->ghosts.count == c->ghosts.capacity - 1) c->ghost[fifo_take(&c->ghosts)] = false;
-        fifo_put(&c->ghosts, place);
-        c->ghost[place] = true;
-        return;
-    }
-}
-
-static struct fifo new_fifo(size_t capacity)
-{
-    return (struct fifo){ .ring = take(capacity, sizeof(uint32_t)), .capacity = capacity };
-}
-
-static double simulate_s3_fifo(size_t slots)
-{
-    struct s3 c = { .small = new_fifo(slots + 1),
-                    .large = new_fifo(slots + 1),
-                    .ghosts = new_fifo(slots + 1),
-                    .frequency = take(places, 1),
-                    .held = take(places, sizeof(bool)),
-                    .ghost = take(places, sizeof(bool)) };
-    size_t hits = 0;
-    for (size_t i = 0; i < trace_count * per_token; i++) {
-        uint32_t place = (uint32_t)(i / per_token % layers) * experts + trace[i];
-        if (c.held[place]) {
-            hits++;
-            if (c.frequency[place] < 3) c.frequency[place]++;
-            continue;
-        }
-        if (c.small.count + c.large.count == slots) s3_evict(&c, slots / 10);
-        c.held[place] = true;
-        c.frequency[place] = 0;
-        fifo_put(c.ghost[place] ? &c.large : &c.small, place);
-    }
-    free(c.small.ring);
-    free(c.large.ring);
-    free(c.ghosts.ring);
-    free(c.frequency);
-    free(c.held);
-    free(c.ghost);
-    return 100.0 * (double)hits / ((double)trace_count * per_token);
+    free(o->next_uses);
+    free(o->held);
+    free(o->slot_of);
+    free(o->needed);
+    free(o->uses);
 }
 
 /* ----------------------------------------------------------------- reports */
@@ -329,32 +259,35 @@ static void report(const char *policy, double share, double percent)
     fflush(stdout);
 }
 
-static void measure_store(mf_model *model, double share, uint64_t all_bytes)
+static void measure_store(mf_model *model, double share)
 {
     expert_store_reset_counters(model->experts);
     expert_store_drop_all(model->experts);
-    feed_text(model, NULL, (uint64_t)(share * (double)all_bytes));
+    feed_text(model, NULL, (uint64_t)(share * (double)simulation_full_bytes(&trace)));
     struct expert_counters c = expert_store_counters(model->experts);
     report("measured", share, 100.0 * (double)c.hits / (double)(c.hits + c.misses));
 }
 
-static void compare_policies(double share)
+static void compare_policies(struct oracle *oracle, double share)
 {
-    size_t slots = (size_t)(share * (double)places);
-    report("belady", share, simulate(keep_belady, 0, slots));
-    static const int horizons[] = { 1, 2, 3, 4 };
-    for (size_t i = 0; i < COUNT_OF(horizons); i++) {
-        char name[32];
-        snprintf(name, sizeof name, "horizon-%d", horizons[i]);
-        report(name, share, simulate(keep_horizon, horizons[i], slots));
+    mf_error why;
+    for (int i = 0; i < CACHE_POLICIES; i++) {
+        struct simulation_result result;
+        struct simulation_setting setting = {
+            .policy = (enum cache_policy)i,
+            .budget_bytes = (uint64_t)(share * (double)simulation_full_bytes(&trace)),
+            .rows = 1
+        };
+        must(simulation_run(&result, &trace, &setting, &allocator_heap, &why), &why);
+        report(cache_policy_name(setting.policy), share,
+               100.0 * (double)result.hits / (double)result.uses);
     }
-    report("lru", share, simulate(keep_lru, 0, slots));
-    report("lfu", share, simulate(keep_lfu, 0, slots));
-    report("s3-fifo", share, simulate_s3_fifo(slots));
-    report("decay-4", share, simulate(keep_decayed, 4, slots));
-    report("decay-32", share, simulate(keep_decayed, 32, slots));
-    report("decay-256", share, simulate(keep_decayed, 256, slots));
-    report("store", share, simulate(keep_store, 0, slots));
+    oracle->slots = (size_t)(share * (double)oracle->places);
+    for (uint32_t n = 1; n <= 4; n++) {
+        char name[32];
+        snprintf(name, sizeof name, "horizon-%u", n);
+        report(name, share, play_horizon(oracle, n));
+    }
 }
 
 int main(int count, char **arguments)
@@ -363,31 +296,25 @@ int main(int count, char **arguments)
     const char *text = count > 2 ? arguments[2] : "tests/fixtures/pebble/heldout.txt";
     mf_error why;
     mf_model *model;
+    struct oracle oracle;
     mf_engine_options options = { .thread_count = 1 };
+    mf_model_options model_options = { .read_ahead = MF_READ_AHEAD_NEVER };
     must(mf_engine_open(&engine, &options, &why), &why);
-    must(mf_model_open(&model, engine, path, NULL, &why), &why);
-    layers = model->model.config.layer_count;
-    experts = model->model.config.experts;
-    per_token = model->model.config.experts_per_token;
-    places = (size_t)layers * experts;
+    must(mf_model_open(&model, engine, path, &model_options, &why), &why);
     read_text(model, text);
     if (count <= 2 && token_count > TOKENS_STANDARD) token_count = TOKENS_STANDARD;
-    trace_capacity = token_count * layers;
-    trace = take(trace_capacity * per_token, sizeof *trace);
-    struct observer observer = { .routes = record };
-    feed_text(model, &observer, 0);
-    if (trace_count != trace_capacity) die("every layer must have experts");
-    uint64_t all_bytes = expert_store_sizes(model->experts).slot_bytes;
-    find_next_uses();
+    record(model);
+    oracle_init(&oracle);
     for (int i = 3; i < count || i == 3; i++) {
         double share = i < count ? atof(arguments[i]) : 0.25;
-        compare_policies(share);
-        measure_store(model, share, all_bytes);
+        compare_policies(&oracle, share);
+        measure_store(model, share);
     }
+    oracle_free(&oracle);
+    route_trace_free(&trace);
     mf_model_close(model);
     mf_engine_close(engine);
-    free(next_uses);
-    free(trace);
+    free(file);
     free(tokens);
     return 0;
 }

@@ -157,6 +157,7 @@ static mf_status run_round(struct runner *r, struct bench_test *test, mf_error *
     test->rates[test->rounds_done++] = seconds > 0 ? test->tokens / seconds : 0;
     test->seconds += seconds;
     test->expert_hits += after.expert_hits - before.expert_hits;
+    test->expert_ahead_hits += after.expert_ahead_hits - before.expert_ahead_hits;
     test->expert_misses += after.expert_misses - before.expert_misses;
     test->bytes_read += after.expert_bytes_read - before.expert_bytes_read;
     if (r->progress) r->progress(r->user, ++r->done);

@@ -32,6 +32,7 @@ struct bench_test {
     size_t rounds_done;
     double seconds;                                  /* of all rounds */
     uint64_t expert_hits, expert_misses, bytes_read; /* in all rounds */
+    uint64_t expert_ahead_hits;                      /* of the hits: because read ahead */
 };
 
 struct bench_plan {

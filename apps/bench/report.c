@@ -53,17 +53,30 @@ static void print_test(const struct bench_report *report, const struct bench_tes
     fputc('\n', out);
 }
 
-static void print_totals(const struct bench_report *report, FILE *out)
+/* Where the experts of a test came from. */
+static void print_sources(const struct bench_test *test, FILE *out)
 {
-    uint64_t hits = 0, misses = 0, bytes = 0;
-    for (size_t i = 0; i < report->plan->test_count; i++) {
-        hits += report->plan->tests[i].expert_hits;
-        misses += report->plan->tests[i].expert_misses;
+    char name[32];
+    double uses = (double)(test->expert_hits + test->expert_misses);
+    if (uses == 0) return;
+    snprintf(name, sizeof name, "%s %u", kind_names[test->kind], test->tokens);
+    fprintf(out, "%-14s %7u   %5.1f %%   %7.1f %%   %6.1f %%   %8.2f GB\n", name, test->depth,
+            100 * (double)(test->expert_hits - test->expert_ahead_hits) / uses,
+            100 * (double)test->expert_ahead_hits / uses, 100 * (double)test->expert_misses / uses,
+            (double)test->bytes_read * 1e-9);
+}
+
+/* Only where something was read: else all were in memory. */
+static void print_experts(const struct bench_report *report, FILE *out)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < report->plan->test_count; i++)
         bytes += report->plan->tests[i].bytes_read;
-    }
-    if (hits + misses == 0) return;
-    fprintf(out, "experts        %.1f %% of their uses from memory, %.2f GB read\n",
-            100.0 * (double)hits / (double)(hits + misses), (double)bytes * 1e-9);
+    if (bytes == 0) return;
+    fprintf(out, "\n%-14s %7s %9s %11s %10s %13s\n", "experts", "depth", "cached", "read ahead",
+            "on demand", "bytes read");
+    for (size_t i = 0; i < report->plan->test_count; i++)
+        print_sources(&report->plan->tests[i], out);
 }
 
 void bench_print_table(const struct bench_report *report, FILE *out)
@@ -84,7 +97,7 @@ void bench_print_table(const struct bench_report *report, FILE *out)
             "share of the ceiling");
     for (size_t i = 0; i < report->plan->test_count; i++)
         print_test(report, &report->plan->tests[i], out);
-    print_totals(report, out);
+    print_experts(report, out);
 }
 
 /* -------------------------------------------------------------------- JSON */
@@ -97,10 +110,11 @@ static json_t *test_json_new(const struct bench_report *report, const struct ben
     for (size_t i = 0; i < test->rounds_done; i++)
         json_array_append_new(rates, json_real(test->rates[i]));
     json_t *out = json_pack(
-        "{s:s,s:I,s:I,s:{s:f,s:f,s:f},s:o,s:I,s:I,s:I}", "kind", kind_names[test->kind], "tokens",
-        (json_int_t)test->tokens, "depth", (json_int_t)test->depth, "tokens_per_second", "median",
-        spread.median, "min", spread.low, "max", spread.high, "rounds", rates, "expert_hits",
-        (json_int_t)test->expert_hits, "expert_misses", (json_int_t)test->expert_misses,
+        "{s:s,s:I,s:I,s:{s:f,s:f,s:f},s:o,s:I,s:I,s:I,s:I}", "kind", kind_names[test->kind],
+        "tokens", (json_int_t)test->tokens, "depth", (json_int_t)test->depth, "tokens_per_second",
+        "median", spread.median, "min", spread.low, "max", spread.high, "rounds", rates,
+        "expert_hits", (json_int_t)test->expert_hits, "expert_ahead_hits",
+        (json_int_t)test->expert_ahead_hits, "expert_misses", (json_int_t)test->expert_misses,
         "expert_bytes_read", (json_int_t)test->bytes_read);
     if (test->kind == BENCH_DECODE)
         json_object_set_new(
