@@ -3,10 +3,11 @@
  * One table per instruction set; which one runs is chosen once, when an engine
  * is opened.  Kernels see pointers and sizes, never a model, and have no state.
  *
- * The sets here are one source (lanes_*.c) compiled for each instruction set.
- * All arithmetic goes through 16 lanes of f32 that are added in a fixed order,
- * and nothing is contracted into fused operations: every set gives the same bits,
- * "generic" included, which is the reference that defines the result. */
+ * The sets are one source compiled for each instruction set.  What the reference uses
+ * (lanes_*.c) goes through 16 lanes of f32 that are added in a fixed order, and nothing is
+ * contracted into fused operations: every set gives the same bits.  So do products in
+ * integers (units_*.c).  Attention, the chunked delta rule and the matrix unit (amx_*.c) are
+ * within the bounds of docs/numerics.md instead. */
 #ifndef KERNELS_KERNELS_H
 #define KERNELS_KERNELS_H
 

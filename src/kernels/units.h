@@ -28,6 +28,19 @@ struct unit_place {
     size_t count; /* numbers of the row in this unit: 256, less at the end of some rows */
 };
 
+typedef void (*unit_loader)(struct unit *u, const struct unit_place *at);
+
+/* The first unit of a row; `count` is the caller's to set. */
+LANES_INLINE struct unit_place unit_row(const struct weight *w, uint64_t row)
+{
+    struct unit_place at = { .weight = w, .values = w->values + row * w->row_bytes };
+    if (w->scales) {
+        at.scales = w->scales + row * w->scale_row_bytes;
+        at.biases = w->biases + row * w->scale_row_bytes;
+    }
+    return at;
+}
+
 LANES_INLINE float unit_f16(const uint8_t *p)
 {
 #if defined(__F16C__)

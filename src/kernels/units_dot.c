@@ -87,19 +87,12 @@ LANES_INLINE void add_unit(struct sums *sums, const struct unit *w, const struct
     }
 }
 
-typedef void (*unit_loader)(struct unit *u, const struct unit_place *at);
-
 /* One row of the matrix with x_count (a constant) rows of activations, from x_first on. */
 LANES_INLINE void dot_row(const struct integer_block *b, size_t i, size_t x_first, size_t x_count,
                           unit_loader load, struct unit_kind kind)
 {
     const struct weight *w = b->weight;
-    uint64_t row = b->first + i;
-    struct unit_place at = { .weight = w, .values = w->values + row * w->row_bytes };
-    if (w->scales) {
-        at.scales = w->scales + row * w->scale_row_bytes;
-        at.biases = w->biases + row * w->scale_row_bytes;
-    }
+    struct unit_place at = unit_row(w, b->first + i);
     struct sums sums[SHARED_X] = { 0 };
     for (size_t left = w->cols; left > 0; left -= at.count, at.index++) {
         struct unit unit;

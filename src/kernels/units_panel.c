@@ -11,9 +11,7 @@ LANES_INLINE void store_bf16(uint16_t *out, lanes first, lanes second)
     _mm512_storeu_si512(out, (__m512i)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first));
 }
 
-typedef void (*unit_loader)(struct unit *u, const struct unit_place *at);
-
-/* Numbers 32i … 32i + 31 of a unit; `factors` holds its scales and mins as loaded. */
+/* 32 numbers of a unit, with the scales and mins of their one or two groups. */
 LANES_INLINE void panel_32(uint16_t *out, const uint8_t *q, const float *scales, const float *mins,
                            int group)
 {
@@ -48,18 +46,10 @@ LANES_INLINE void panel_unit(uint16_t *out, const struct unit *u, size_t count, 
 LANES_INLINE void panel_row(uint16_t *out, const struct weight *w, uint64_t row, unit_loader load,
                             int group)
 {
-    struct unit_place at = { .weight = w, .values = w->values + row * w->row_bytes, .count = UNIT };
-    if (w->scales) {
-        at.scales = w->scales + row * w->scale_row_bytes;
-        at.biases = w->biases + row * w->scale_row_bytes;
-    }
-    struct unit unit;
-    for (; at.index < w->cols / UNIT; at.index++) {
-        load(&unit, &at);
-        panel_unit(out + at.index * UNIT, &unit, UNIT, group);
-    }
-    if (w->cols % UNIT) {
-        at.count = w->cols % UNIT;
+    struct unit_place at = unit_row(w, row);
+    for (size_t left = w->cols; left > 0; left -= at.count, at.index++) {
+        struct unit unit;
+        at.count = min_size(UNIT, left);
         load(&unit, &at);
         panel_unit(out + at.index * UNIT, &unit, at.count, group);
     }
@@ -108,8 +98,8 @@ void NAMED(make_panel)(uint16_t *out, size_t stride, const struct weight *weight
         UNIT_FORMATS(PANEL)[FORMAT_BF16] = panel_bf16,
     };
     panel_function make = functions[weight->format];
-    bool grouped = !weight->scales || (weight->group_rows == 1 && weight->group_cols % 32 == 0);
-    if (!make || !grouped || weight->cols % 64 != 0) make = panel_plain;
+    bool integers = kernels_have_integers(&NAMED(kernels), weight);
+    if (!integers && weight->format != FORMAT_BF16) make = panel_plain;
     make(out, stride, weight, first, count);
     size_t padded = matrix_cols(weight->cols);
     for (size_t i = 0; padded > weight->cols && i < count; i++)
