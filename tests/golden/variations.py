@@ -15,8 +15,10 @@ import tiny_checkpoints as tiny
 from plain import Model, family_of
 
 TOLERANCE = 2e-4            # of the largest logit, for the reference path
-ROUGHLY = 0.25              # prompts are bf16 there, which these tiny models enlarge; wrong: 1
-MOST = 0.5                  # so many rows have to agree; a tie spoils all that follow
+# The tuned path rounds prompts to bf16, 2^15 times coarser than f32: how much these tiny random
+# models enlarge a rounding error is measured by the reference's own.  Wrong weights give 1.
+ROUGHLY, COARSER, NEVER_MORE = 3e-2, 2.0 ** 15, 0.25
+MOST = 0.5                  # so many rows have to agree: a tie between experts spoils those behind
 GAP = 1e-4                  # between experts: closer ones may be told apart otherwise
 PROMPT, GREEDY = 24, 6
 
@@ -378,7 +380,8 @@ def check_case(program, name, directory):
     out, _ = run(program, "generate", "-m", path, "--backend", "reference", "--tokens", text, "-n",
                  GREEDY, "--temp", "0", "--ids", "--ignore-eos")
     tokens = [int(t) for t in out.decode().split(",")][:len(expected)]
-    good = exact <= TOLERANCE and tuned <= ROUGHLY and tokens == expected
+    bound = min(ROUGHLY + COARSER * exact, NEVER_MORE)
+    good = exact <= TOLERANCE and tuned <= bound and tokens == expected
     print(f"{name}: off by {exact:.1e}, cpu {tuned:.1e}, {len(tokens)} greedy tokens"
           f"{'' if tokens == expected else ' of others'}{'' if good else '   FAILED'}")
     return good
