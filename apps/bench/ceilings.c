@@ -118,20 +118,66 @@ static size_t buffer_bytes(const struct machine *machine)
     return (size_t)(wanted < limit ? wanted : limit) & ~(size_t)0x1fffff;
 }
 
-static mf_status measure_memory(struct ceilings *c, struct thread_pool *pool, struct burst *burst,
-                                const struct machine *machine, mf_error *why)
+/* False: nothing is free. */
+static bool take_memory(struct burst *burst, struct thread_pool *pool,
+                        const struct machine *machine)
 {
     burst->memory_bytes = buffer_bytes(machine);
-    if (burst->memory_bytes == 0) return MF_OK; /* nothing is free: it stays unknown */
+    if (burst->memory_bytes == 0) return false;
     burst->memory =
         mmap(NULL, burst->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (burst->memory == MAP_FAILED) return fail_memory(why, burst->memory_bytes);
+    if (burst->memory == MAP_FAILED) return false;
     madvise(burst->memory, burst->memory_bytes, MADV_HUGEPAGE); /* as the experts' slots */
     thread_pool_run(pool, touch_memory, burst);
+    return true;
+}
+
+static void measure_memory(struct ceilings *c, struct thread_pool *pool, struct burst *burst,
+                           const struct machine *machine)
+{
+    if (!take_memory(burst, pool, machine)) return; /* it stays unknown */
     for (int i = 0; i < ATTEMPTS; i++)
         raise_to(&c->memory_bytes, (double)burst->memory_bytes / time_of(pool, read_memory, burst));
     munmap(burst->memory, burst->memory_bytes);
-    return MF_OK;
+}
+
+struct memory_probe {
+    struct thread_pool *pool;
+    struct burst burst;
+};
+
+mf_status memory_probe_new(struct memory_probe **out, const struct machine *machine,
+                           unsigned thread_count, mf_error *why)
+{
+    *out = NULL;
+    struct memory_probe *probe = calloc(1, sizeof *probe);
+    if (!probe) return fail_memory(why, sizeof *probe);
+    mf_status status = thread_pool_new(&probe->pool, &allocator_heap, thread_count, why);
+    probe->burst.loops = choose_loops(machine);
+    if (status == MF_OK && take_memory(&probe->burst, probe->pool, machine)) {
+        *out = probe;
+        return MF_OK;
+    }
+    thread_pool_free(probe->pool);
+    free(probe);
+    return status;
+}
+
+void memory_probe_free(struct memory_probe *probe)
+{
+    if (!probe) return;
+    munmap(probe->burst.memory, probe->burst.memory_bytes);
+    thread_pool_free(probe->pool);
+    free(probe);
+}
+
+double memory_probe_rate(struct memory_probe *probe)
+{
+    double best = 0;
+    for (int i = 0; i < 2; i++)
+        raise_to(&best, (double)probe->burst.memory_bytes /
+                            time_of(probe->pool, read_memory, &probe->burst));
+    return best;
 }
 
 static mf_status measure_all(struct ceilings *c, struct thread_pool *pool,
@@ -152,9 +198,9 @@ static mf_status measure_all(struct ceilings *c, struct thread_pool *pool,
     if (machine->amx_int8)
         raise_to(&c->amx_int8_ops, best_rate(pool, run_tiles, burst, AMX_INT8_OPS_PER_ROUND));
 #endif
-    mf_status status = measure_memory(c, pool, burst, machine, why);
+    measure_memory(c, pool, burst, machine);
     free(burst);
-    return status;
+    return MF_OK;
 }
 
 mf_status ceilings_measure(struct ceilings *ceilings, const struct machine *machine,

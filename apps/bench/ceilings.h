@@ -30,6 +30,18 @@ struct ceilings {
 mf_status ceilings_measure(struct ceilings *ceilings, const struct machine *machine,
                            unsigned thread_count, mf_error *why);
 
+/* The memory alone, again and again while tests run: on a machine that others share, its
+ * bandwidth of one minute says little about the next. */
+struct memory_probe;
+
+/* *out is NULL where too little memory is free for it; that is no failure. */
+mf_status memory_probe_new(struct memory_probe **out, const struct machine *machine,
+                           unsigned thread_count, mf_error *why);
+void memory_probe_free(struct memory_probe *probe); /* NULL is legal */
+
+/* Bytes per second now: the better one of two passes over the buffer. */
+double memory_probe_rate(struct memory_probe *probe);
+
 /* Reads for about a second. */
 mf_status ceilings_measure_disk(struct ceilings *ceilings, const struct file *files,
                                 size_t file_count, mf_error *why);

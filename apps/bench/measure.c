@@ -23,8 +23,9 @@ static mf_status add_tests(struct bench_plan *plan, enum bench_kind kind, const 
         if (tokens[i] == 0) continue;
         struct bench_test *test = &plan->tests[plan->test_count];
         *test = (struct bench_test){ .kind = kind, .tokens = (uint32_t)tokens[i], .depth = depth };
-        test->rates = calloc(plan->rounds, sizeof *test->rates);
-        if (!test->rates) return fail_memory(why, plan->rounds * sizeof *test->rates);
+        test->rates = calloc(2 * plan->rounds, sizeof *test->rates);
+        if (!test->rates) return fail_memory(why, 2 * plan->rounds * sizeof *test->rates);
+        test->memory = test->rates + plan->rounds;
         plan->test_count++;
     }
     return MF_OK;
@@ -150,6 +151,8 @@ static mf_status run_round(struct runner *r, struct bench_test *test, mf_error *
 {
     mf_stats before, after;
     double seconds;
+    if (r->plan->probe && test->kind == BENCH_DECODE)
+        test->memory[test->rounds_done] = r->plan->probe(r->plan->probe_user);
     mf_session_stats(r->session, &before);
     mf_status status = run_once(r, test, &seconds, why);
     if (status != MF_OK) return status;
@@ -202,7 +205,7 @@ static int compare_doubles(const void *a, const void *b)
 
 struct spread spread_of(const double *values, size_t count)
 {
-    double sorted[1000];
+    double sorted[ROUNDS_MAX];
     count = min_size(count, COUNT_OF(sorted));
     memcpy(sorted, values, count * sizeof *sorted);
     qsort(sorted, count, sizeof *sorted, compare_doubles);

@@ -18,6 +18,8 @@
 #include "base/common.h"
 #include "moeflux.h"
 
+enum { ROUNDS_MAX = 1000 };
+
 enum bench_kind { BENCH_PREFILL, BENCH_DECODE };
 
 /* Middle, slowest and fastest round. */
@@ -28,7 +30,8 @@ struct spread {
 struct bench_test {
     enum bench_kind kind;
     uint32_t tokens, depth;
-    double *rates; /* [rounds] tokens per second, in the order of the rounds */
+    double *rates;  /* [rounds] tokens per second, in the order of the rounds */
+    double *memory; /* [rounds] what the plan's probe gave before each; decode only */
     size_t rounds_done;
     double seconds;                                  /* of all rounds */
     uint64_t expert_hits, expert_misses, bytes_read; /* in all rounds */
@@ -42,7 +45,9 @@ struct bench_plan {
     bool warm_up;
     const int32_t *tokens; /* what is fed, again and again; at least one */
     size_t token_count;
-    uint64_t longest; /* positions that a session must have room for */
+    uint64_t longest;            /* positions that a session must have room for */
+    double (*probe)(void *user); /* NULL, or asked before every decode */
+    void *probe_user;
 };
 
 /* Every number of tokens at every depth.  Zeroes among prompts and counts mean: none. */
@@ -61,6 +66,6 @@ void bench_plan_free(struct bench_plan *plan);
 mf_status bench_plan_run(struct bench_plan *plan, mf_session *session,
                          void (*progress)(void *user, size_t done), void *user, mf_error *why);
 
-struct spread spread_of(const double *values, size_t count); /* count > 0; sorts a copy */
+struct spread spread_of(const double *values, size_t count); /* 0 < count ≤ ROUNDS_MAX */
 
 #endif

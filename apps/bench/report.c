@@ -10,18 +10,29 @@ static double middle_position(const struct bench_test *test)
     return test->depth + test->tokens / 2.0;
 }
 
+/* Each round against the bandwidth just before it; without a probe against the best. */
+static struct bench_share decode_share(const struct bench_report *report,
+                                       const struct bench_test *test)
+{
+    double bytes = workload_decode_bytes(report->workload, middle_position(test));
+    struct bench_share out = { .of = "memory", .limit = report->ceilings.memory_bytes / bytes };
+    if (out.limit > 0) out.share = test_spread(test).median / out.limit;
+    if (!(test->memory[0] > 0)) return out;
+    double shares[ROUNDS_MAX];
+    size_t rounds = min_size(test->rounds_done, ROUNDS_MAX);
+    for (size_t i = 0; i < rounds; i++) shares[i] = test->rates[i] * bytes / test->memory[i];
+    out.limit = spread_of(test->memory, rounds).median / bytes;
+    out.share = spread_of(shares, rounds).median;
+    return out;
+}
+
 struct bench_share bench_share_of(const struct bench_report *report, const struct bench_test *test)
 {
     const struct ceilings *c = &report->ceilings;
-    struct bench_share out = { .of = "memory" };
-    if (test->kind == BENCH_DECODE) {
-        out.limit =
-            c->memory_bytes / workload_decode_bytes(report->workload, middle_position(test));
-    } else {
-        out.of = ceilings_matrix_name(c);
-        out.limit = ceilings_matrix_flops(c) * test->tokens /
-                    workload_prefill_flops(report->workload, test->depth, test->tokens);
-    }
+    if (test->kind == BENCH_DECODE) return decode_share(report, test);
+    struct bench_share out = { .of = ceilings_matrix_name(c) };
+    out.limit = ceilings_matrix_flops(c) * test->tokens /
+                workload_prefill_flops(report->workload, test->depth, test->tokens);
     if (out.limit > 0) out.share = test_spread(test).median / out.limit;
     return out;
 }
@@ -116,6 +127,12 @@ static json_t *test_json_new(const struct bench_report *report, const struct ben
         "expert_hits", (json_int_t)test->expert_hits, "expert_ahead_hits",
         (json_int_t)test->expert_ahead_hits, "expert_misses", (json_int_t)test->expert_misses,
         "expert_bytes_read", (json_int_t)test->bytes_read);
+    if (test->kind == BENCH_DECODE && test->memory[0] > 0) {
+        json_t *memory = json_array();
+        for (size_t i = 0; i < test->rounds_done; i++)
+            json_array_append_new(memory, json_real(test->memory[i]));
+        json_object_set_new(out, "memory_bytes_per_second", memory);
+    }
     if (test->kind == BENCH_DECODE)
         json_object_set_new(
             out, "bytes_per_token",

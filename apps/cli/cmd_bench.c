@@ -6,6 +6,7 @@
 #include "statistics.h"
 #include "terminal.h"
 
+#include "bench/kernel_bench.h"
 #include "bench/report.h"
 
 #include "api/handles.h"
@@ -21,6 +22,8 @@ struct bench_settings {
     const char *text, *plot;
     bool json, no_ceilings, no_warm_up;
     struct recording_settings recording;
+    bool kernels, all_sets;
+    const char *only;
 };
 
 static const struct option options[] = {
@@ -34,13 +37,19 @@ static const struct option options[] = {
       .help = "tokens that are in the context before; every test runs at every depth; default 0",
       .low = 0, .high = 1 << 24 },
     { 'r', "rounds", OPTION_COUNT, offsetof(struct bench_settings, rounds), "N",
-      .help = "how often each test is measured; default 5", .low = 1, .high = 1000 },
+      .help = "how often each test is measured; default 5", .low = 1, .high = ROUNDS_MAX },
     { 0, "text", OPTION_TEXT, offsetof(struct bench_settings, text), "FILE",
       .help = "feed the tokens of this text, for routes as in real use; default: random ones" },
     { 0, "no-warm-up", OPTION_FLAG, offsetof(struct bench_settings, no_warm_up), NULL,
       .help = "count the first run of a test, too" },
     { 0, "no-ceilings", OPTION_FLAG, offsetof(struct bench_settings, no_ceilings), NULL,
       .help = "do not measure the machine: two seconds less, and no shares" },
+    { 0, "kernels", OPTION_FLAG, offsetof(struct bench_settings, kernels), NULL,
+      .help = "time every operation in every format instead of a model" },
+    { 0, "only", OPTION_TEXT, offsetof(struct bench_settings, only), "NAME",
+      .help = "with --kernels: operations or formats whose name contains this" },
+    { 0, "all-sets", OPTION_FLAG, offsetof(struct bench_settings, all_sets), NULL,
+      .help = "with --kernels: every set that runs here, not only the best one" },
     { 0, "json", OPTION_FLAG, offsetof(struct bench_settings, json), NULL,
       .help = "one line of JSON instead of a table" },
     { 0, "plot", OPTION_TEXT, offsetof(struct bench_settings, plot), "FILE.svg",
@@ -160,6 +169,7 @@ struct bench_run {
     struct output_file plot; /* opened first: a wrong path is known before minutes have passed */
     struct token_list tokens;
     struct recording recording;
+    struct memory_probe *probe; /* NULL: no ceilings are wanted, or too little memory is free */
 };
 
 static void make_report(struct bench_report *out, const struct bench_run *run,
@@ -221,6 +231,28 @@ static mf_status make_plan(struct bench_run *run, mf_error *why)
     return status;
 }
 
+static double ask_probe(void *probe)
+{
+    return memory_probe_rate(probe);
+}
+
+/* Once everything else has its memory. */
+static mf_status open_probe(struct bench_run *run, mf_error *why)
+{
+    struct machine machine;
+    unsigned threads = (unsigned)run->settings->common.threads.value;
+    mf_status status;
+
+    if (run->settings->no_ceilings) return MF_OK;
+    machine_probe(&machine);
+    status = memory_probe_new(&run->probe, &machine, threads, why);
+    if (run->probe) {
+        run->plan.probe = ask_probe;
+        run->plan.probe_user = run->probe;
+    }
+    return status;
+}
+
 static mf_status bench(struct bench_run *run, mf_error *why)
 {
     const struct bench_settings *settings = run->settings;
@@ -234,6 +266,7 @@ static mf_status bench(struct bench_run *run, mf_error *why)
     if (status == MF_OK) status = open_session(opened, settings, &run->plan, why);
     if (status == MF_OK)
         status = recording_begin(&run->recording, &settings->recording, opened, why);
+    if (status == MF_OK) status = open_probe(run, why);
     if (status == MF_OK) status = run_plan(&run->plan, opened, why);
     if (status == MF_OK) status = measure_machine(&run->ceilings, settings, opened, why);
     if (status == MF_OK) status = show_report(run, why);
@@ -248,11 +281,68 @@ static int bench_model(const struct bench_settings *settings)
     int code = bench(&run, &why) == MF_OK ? EXIT_DONE : report(&why);
 
     code = recording_end(&run.recording, code);
+    memory_probe_free(run.probe);
     token_list_free(&run.tokens);
     bench_plan_free(&run.plan);
     opened_close(&run.opened);
     output_file_abandon(&run.plot);
     return code;
+}
+
+/* ----------------------------------------------------------------- kernels */
+
+struct kernel_list {
+    struct ceilings ceilings;
+    json_t *figures; /* NULL: they are printed as they come */
+    size_t count;
+};
+
+static void take_figure(void *user, const struct kernel_figure *figure)
+{
+    struct kernel_list *list = user;
+
+    list->count++;
+    if (list->figures) {
+        json_array_append_new(list->figures, kernel_figure_json_new(figure, &list->ceilings));
+    } else {
+        kernel_figure_print(figure, &list->ceilings, stdout);
+        fflush(stdout);
+    }
+}
+
+static mf_status bench_kernels(const struct bench_settings *settings, mf_error *why)
+{
+    struct machine machine;
+    struct kernel_list list = { .figures = settings->json ? json_array() : NULL };
+    struct kernel_bench_wishes wishes = { .machine = &machine,
+                                          .threads = (unsigned)settings->common.threads.value,
+                                          .all_sets = settings->all_sets,
+                                          .only = settings->only };
+    char text[256];
+    mf_status status = measure_machine(&list.ceilings, settings, NULL, why);
+
+    machine_probe(&machine);
+    if (status == MF_OK && !settings->json) {
+        ceilings_describe(&list.ceilings, text, sizeof text);
+        if (!settings->no_ceilings) printf("machine            %s\n\n", text);
+        kernel_figure_print(NULL, &list.ceilings, stdout);
+    }
+    if (status == MF_OK) status = kernel_bench_run(&wishes, take_figure, &list, why);
+    if (status == MF_OK && list.count == 0) {
+        status = fail(why, MF_ERR_ARGUMENT, "no operation and no format is called \"%.64s\"",
+                      settings->only);
+    }
+    if (status == MF_OK && settings->json) {
+        json_t *line = json_pack("{s:s,s:I,s:O}", "version", mf_version(), "threads",
+                                 (json_int_t)wishes.threads, "kernels", list.figures);
+        if (!settings->no_ceilings) {
+            json_object_set_new(line, "ceilings", ceilings_json_new(&list.ceilings));
+        }
+        json_print_line(line);
+        json_decref(line);
+    }
+    json_decref(list.figures);
+    return status;
 }
 
 /* A prompt of one token would be decoded; nothing at all is no test. */
@@ -269,6 +359,9 @@ static const char *find_problem(const struct bench_settings *settings)
     for (size_t i = 0; i < settings->counts.count; i++) {
         any = any || settings->counts.values[i] > 0;
     }
+    if (!settings->kernels && (settings->only || settings->all_sets)) {
+        return "--only and --all-sets belong to --kernels";
+    }
     return any ? NULL : "-p 0 and -n 0 leave nothing to measure";
 }
 
@@ -276,6 +369,7 @@ static int run(const void *settings_, const struct arguments *arguments)
 {
     struct bench_settings settings = *(const struct bench_settings *)settings_;
     struct machine machine;
+    mf_error why = { .text = "" };
     const char *problem;
 
     (void)arguments;
@@ -289,6 +383,9 @@ static int run(const void *settings_, const struct arguments *arguments)
     }
     problem = find_problem(&settings);
     if (problem) return usage_error(&command_bench, "%s", problem);
+    if (settings.kernels) {
+        return bench_kernels(&settings, &why) == MF_OK ? EXIT_DONE : report(&why);
+    }
     return bench_model(&settings);
 }
 
@@ -304,6 +401,7 @@ const struct command command_bench = {
         "the disk. The ceilings are measured in the same run. docs/benchmarks.md explains it.",
     .examples = "  moeflux bench -p 512 -n 64 -t 2\n"
                 "  moeflux bench -m model.gguf -p 512,4096 -n 64 -d 0,8192 --plot speed.svg\n"
+                "  moeflux bench --kernels --only Q4_K\n"
                 "  moeflux bench -m Qwen/Qwen3-30B-A3B --memory 8G --text story.txt --json\n",
     .settings_bytes = sizeof(struct bench_settings),
     .run = run,

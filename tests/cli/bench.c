@@ -105,8 +105,12 @@ static void shares_are_of_measured_ceilings(void **state)
     assert_true(number(ceilings, "threads") == 1 && number(out, "threads") == 1);
     assert_true(memory > 1e8 && memory < 1e13);
     assert_true(number(ceilings, "f32_flops") > 1e8 && number(ceilings, "f32_flops") < 1e15);
+    const json_t *probed = json_object_get(decode, "memory_bytes_per_second");
+    assert_int_equal(json_array_size(probed), 1); /* a round, and the bandwidth just before it */
+    double just_before = json_number_value(json_array_get(probed, 0));
+    assert_true(just_before > memory / 1000 && just_before < 1e13);
     assert_true(fabs(number(decode, "share_of_ceiling") /
-                         (rate * number(decode, "bytes_per_token") / memory) -
+                         (rate * number(decode, "bytes_per_token") / just_before) -
                      1) < 1e-6);
     assert_string_equal(json_string_value(json_object_get(decode, "ceiling")), "memory");
     rate = number(json_object_get(prefill, "tokens_per_second"), "median") / 32;
