@@ -122,8 +122,9 @@ struct backend_sizes {
     size_t width, expert_width;         /* of what experts read, and of their hidden rows */
     size_t heads, kv_heads, head_width; /* of full attention, 0: none */
     size_t delta_key_heads, delta_value_heads, delta_keys, delta_values; /* 0: no delta nets */
-    size_t latent_head_floats; /* one head's matrices of latent attention, 0: none */
-    size_t latent_width;
+    struct {
+        size_t heads, latent, nope, rope, values;
+    } latent; /* attention, 0: none */
 };
 
 struct backend;

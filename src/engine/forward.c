@@ -29,9 +29,11 @@ static struct backend_sizes sizes_of(const struct model_config *c, size_t row_ca
         .delta_value_heads = c->delta_value_heads,
         .delta_keys = c->delta_key_width,
         .delta_values = c->delta_value_width,
-        .latent_head_floats =
-            latent ? (size_t)(c->nope_width + c->value_width) * c->latent_width : 0,
-        .latent_width = c->latent_width,
+        .latent = { .heads = latent ? c->heads : 0,
+                    .latent = c->latent_width,
+                    .nope = c->nope_width,
+                    .rope = c->rope.rotary_width,
+                    .values = c->value_width },
     };
 }
 

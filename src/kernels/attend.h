@@ -49,12 +49,20 @@ struct attend_stretch {
     const float *queries; /* [heads][key_width] */
     size_t heads, key_width, value_width;
     const uint16_t *const *keys, *const *values; /* [ceil(count / 64)] pages */
+    size_t value_stride;                         /* numbers between two positions' values */
     size_t count;                                /* positions */
     float scale;
     float *scores; /* scratch: [heads][count up to a multiple of 64] */
     /* Results: the greatest score, Σ e^(score - greatest), and that sum over values. */
     float *greatest, *weight_sums; /* [heads], scores without their scale */
     float *sums;                   /* [heads][value_width] */
+};
+
+struct turned_words {
+    uint16_t *out;
+    size_t out_stride;
+    const uint16_t *x;
+    size_t stride, rows, columns;
 };
 
 struct attend_kernels {
@@ -66,6 +74,11 @@ struct attend_kernels {
     void (*join)(const struct attend_stretch *stretch, const struct attend_stretch *next);
     /* out[i x stride] = x[i] as f16, nearest */
     void (*store_f16)(uint16_t *out, size_t stride, const float *x, size_t n);
+    void (*load_f16)(float *out, const uint16_t *x, size_t n);
+    /* 64 rows by channel: out[c x 64 + row] = x[row x stride + c] for n channels, as f16 */
+    void (*turn_rows)(uint16_t *out, const float *x, size_t stride, size_t n);
+    /* Any 16-bit numbers: out[c x out_stride + r] = x[r x stride + c] */
+    void (*turn_words)(const struct turned_words *words);
 };
 
 /* Where a block keeps what in its memory; the same for all sets, sized for f32. */

@@ -9,6 +9,7 @@
 #include "kernels/attend.h"
 #include "kernels/lanes_fast.h"
 #include "kernels/lanes_set.h"
+#include "kernels/lanes_transpose.h"
 
 #include <math.h>
 
@@ -192,7 +193,7 @@ LANES_INLINE void sum_values(const struct heads *h, size_t channel, int count, i
     lanes sums[HEADS][SIDE] = { 0 };
     for (size_t p = 0; p < s->count; p++) {
         const uint16_t *values =
-            s->values[p / ATTEND_TILE] + p % ATTEND_TILE * s->value_width + channel;
+            s->values[p / ATTEND_TILE] + p % ATTEND_TILE * s->value_stride + channel;
         lanes v[SIDE];
         __builtin_prefetch(values + SIDE * LANES);
         for (int j = 0; j < side; j++) v[j] = lanes_from_f16(values + j * LANES);
@@ -214,7 +215,8 @@ static void sum_last_values(const struct heads *h, size_t channel, int count)
         for (size_t c = channel; c < s->value_width; c++) {
             float sum = 0.0f;
             for (size_t p = 0; p < s->count; p++) {
-                const uint16_t *row = s->values[p / ATTEND_TILE] + p % ATTEND_TILE * s->value_width;
+                const uint16_t *row =
+                    s->values[p / ATTEND_TILE] + p % ATTEND_TILE * s->value_stride;
                 sum += s->scores[(h->first + i) * h->padded + p] * f32_from_f16(row[c]);
             }
             s->sums[(h->first + i) * s->value_width + c] = sum;
@@ -291,4 +293,51 @@ void NAMED(store_f16)(uint16_t *out, size_t stride, const float *x, size_t n)
         for (size_t j = 0; stride > 1 && j < LANES; j++) out[(i + j) * stride] = half[j];
     }
     for (; i < n; i++) out[i * stride] = f16_from_f32(x[i]);
+}
+
+void NAMED(load_f16)(float *out, const uint16_t *x, size_t n)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) lanes_store(out + i, lanes_from_f16(x + i));
+    for (; i < n; i++) out[i] = f32_from_f16(x[i]);
+}
+
+void NAMED(turn_rows)(uint16_t *out, const float *x, size_t stride, size_t n)
+{
+    for (size_t c = 0; c < n; c += LANES) {
+        float turned[LANES * ATTEND_TILE];
+        size_t count = min_size(LANES, n - c);
+        transpose_floats(turned, ATTEND_TILE, x + c, stride, ATTEND_TILE, count);
+        for (size_t i = 0; i < count * ATTEND_TILE; i += LANES)
+            lanes_to_f16(out + c * ATTEND_TILE + i, lanes_load(turned + i));
+    }
+}
+
+/* Pairs of columns are turned as dwords, then taken apart. */
+void NAMED(turn_words)(const struct turned_words *w)
+{
+    size_t c = 0;
+#if defined(__AVX512BW__)
+    size_t whole = w->rows / LANES * LANES;
+    for (; c + 2 * LANES <= w->columns; c += 2 * LANES) {
+        for (size_t r = 0; r < whole; r += LANES) {
+            __m512i pairs[16];
+            for (size_t i = 0; i < LANES; i++)
+                pairs[i] = _mm512_loadu_si512(w->x + (r + i) * w->stride + c);
+            transpose_dwords(pairs);
+            uint16_t *to = w->out + c * w->out_stride + r;
+            for (size_t i = 0; i < LANES; i++, to += 2 * w->out_stride) {
+                _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi32_epi16(pairs[i]));
+                _mm256_storeu_si256((__m256i *)(to + w->out_stride),
+                                    _mm512_cvtepi32_epi16(_mm512_srli_epi32(pairs[i], 16)));
+            }
+        }
+        for (size_t i = c; i < c + 2 * LANES; i++)
+            for (size_t r = whole; r < w->rows; r++)
+                w->out[i * w->out_stride + r] = w->x[r * w->stride + i];
+    }
+#endif
+    for (; c < w->columns; c++)
+        for (size_t r = 0; r < w->rows; r++)
+            w->out[c * w->out_stride + r] = w->x[r * w->stride + c];
 }

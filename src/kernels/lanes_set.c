@@ -16,6 +16,9 @@ static const struct attend_kernels attend = {
     .stretch = NAMED(attend_stretch),
     .join = NAMED(attend_join),
     .store_f16 = NAMED(store_f16),
+    .load_f16 = NAMED(load_f16),
+    .turn_rows = NAMED(turn_rows),
+    .turn_words = NAMED(turn_words),
 };
 
 static const struct delta_kernels delta = {

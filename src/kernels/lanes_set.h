@@ -27,6 +27,9 @@ void NAMED(attend_end)(const struct attend_block *b);
 void NAMED(attend_stretch)(const struct attend_stretch *s);
 void NAMED(attend_join)(const struct attend_stretch *s, const struct attend_stretch *next);
 void NAMED(store_f16)(uint16_t *out, size_t stride, const float *x, size_t n);
+void NAMED(load_f16)(float *out, const uint16_t *x, size_t n);
+void NAMED(turn_rows)(uint16_t *out, const float *x, size_t stride, size_t n);
+void NAMED(turn_words)(const struct turned_words *w);
 
 void NAMED(delta_load_state)(float *out, const float *state, size_t keys, size_t values);
 void NAMED(delta_store_state)(float *state, const float *in, size_t keys, size_t values);

@@ -57,7 +57,7 @@ mf_status sequence_pool_init(struct kv_pool *pool, const mf_allocator *allocator
     struct kv_pool shape = { .layer_count = cached_layers(config),
                              .page_count = kv_pages_for(positions),
                              .page_numbers = KV_PAGE_TOKENS * position_numbers(config),
-                             .format = config->family->mixer == MIXER_LATENT ? KV_F32 : format,
+                             .format = format,
                              .parts = cache_parts(config) };
     return kv_pool_init(pool, allocator, &shape, why);
 }

@@ -243,6 +243,7 @@ static void run_stretches(const struct scene *s, const struct kernels *k, float 
                                       .heads = heads,
                                       .key_width = s->key_width,
                                       .value_width = s->value_width,
+                                      .value_stride = s->value_width,
                                       .keys = keys,
                                       .values = values,
                                       .count = min_size(length, positions - at),

@@ -128,6 +128,8 @@ size_t cpu_attend_shared(const struct backend_sizes *sizes);
 void cpu_latent_append(const struct cpu_job *job);
 void cpu_latent_attend(const struct cpu_job *job);
 size_t cpu_latent_scratch(const struct backend_sizes *sizes); /* floats per worker */
+size_t cpu_latent_tuned_scratch(const struct backend_sizes *sizes);
+size_t cpu_latent_tuned_shared(const struct backend_sizes *sizes, const struct kernels *kernels);
 
 /* ops_delta.c */
 void cpu_conv(const struct cpu_job *job);

@@ -149,6 +149,7 @@ static struct attend_stretch stretch_of(const struct cpu_job *job, const struct 
                                     .heads = group,
                                     .key_width = shape->head_width,
                                     .value_width = shape->head_width,
+                                    .value_stride = shape->head_width,
                                     .scale = shape->scale };
 }
 

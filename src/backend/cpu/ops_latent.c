@@ -12,7 +12,7 @@
  * Wk is stored by key channel [nope][latent] (kv_b) or by latent channel
  * [latent][nope] (split files): applying it or its transpose is then either a
  * product with each row or a sum of rows. */
-#include "backend/cpu/cpu.h"
+#include "backend/cpu/latent.h"
 
 #include "model/weights.h"
 
@@ -26,14 +26,44 @@ void cpu_latent_append(const struct cpu_job *job)
     for (size_t r = rows.begin; r < rows.end; r++) {
         const struct row *row = &job->frame->rows[r];
         const struct kv_view *kv = &job->frame->spans[row->span].kv;
-        float *page = kv_page(kv, kv->keys, row->position);
-        float *to = page + row->position % KV_PAGE_TOKENS * stored;
+        void *page = kv_page(kv, kv->keys, row->position);
+        size_t slot = row->position % KV_PAGE_TOKENS * stored;
+        float *to = kv->format == KV_F32 ? (float *)page + slot : job->scratch;
         const float *from = job_row(job, op->a, r);
         job->kernels->rms_norm(to, from, weight_vector(job_weight(job, op->weight)), op->epsilon,
                                latent);
         memcpy(to + latent, from + latent, op->rope.width * sizeof(float));
         cpu_rotate(to + latent, job_row(job, op->b, r), &op->rope);
+        if (kv->format == KV_F16)
+            job->kernels->attend->store_f16((uint16_t *)page + slot, 1, to, stored);
     }
+}
+
+const uint16_t *cpu_latent_page(const struct cpu_job *job, const struct kv_view *kv,
+                                size_t position, uint16_t *memory)
+{
+    const void *page = kv_page(kv, kv->keys, position);
+    if (kv->format == KV_F16) return page;
+    size_t stored = (size_t)job->op->latent.latent_width + job->op->latent.rope_width;
+    job->kernels->attend->store_f16(memory, 1, page, KV_PAGE_TOKENS * stored);
+    return memory;
+}
+
+struct latent_weights cpu_latent_weights(const struct cpu_job *job, uint32_t head)
+{
+    const struct latent_shape *shape = &job->op->latent;
+    const struct weight *both = job_weight(job, SLOT_KV_B);
+    uint64_t rows = (uint64_t)shape->nope_width + shape->value_width;
+    if (both->values)
+        return (struct latent_weights){ .keys = both,
+                                        .values = both,
+                                        .first_key = head * rows,
+                                        .first_value = head * rows + shape->nope_width };
+    return (struct latent_weights){ .keys = job_weight(job, SLOT_K_B),
+                                    .values = job_weight(job, SLOT_V_B),
+                                    .first_key = (uint64_t)head * shape->latent_width,
+                                    .first_value = (uint64_t)head * shape->value_width,
+                                    .by_latent = true };
 }
 
 /* One head on one worker: matrices and scratch. */
@@ -57,24 +87,17 @@ static void load_rows(const struct cpu_job *job, float *out, const struct weight
 static struct latent_head load_head(const struct cpu_job *job, uint32_t index)
 {
     const struct latent_shape *shape = &job->op->latent;
-    const struct weight *both = job_weight(job, SLOT_KV_B);
+    struct latent_weights w = cpu_latent_weights(job, index);
     uint64_t nope = shape->nope_width, values = shape->value_width;
     float *keys = job->scratch, *value_rows = keys + nope * shape->latent_width;
-    if (both->values) {
-        uint64_t first = index * (nope + values);
-        load_rows(job, keys, both, first, nope);
-        load_rows(job, value_rows, both, first + nope, values);
-    } else {
-        load_rows(job, keys, job_weight(job, SLOT_K_B), (uint64_t)index * shape->latent_width,
-                  shape->latent_width);
-        load_rows(job, value_rows, job_weight(job, SLOT_V_B), index * values, values);
-    }
+    load_rows(job, keys, w.keys, w.first_key, w.by_latent ? shape->latent_width : nope);
+    load_rows(job, value_rows, w.values, w.first_value, values);
     return (struct latent_head){ .job = job,
                                  .shape = shape,
                                  .index = index,
                                  .keys = keys,
                                  .values = value_rows,
-                                 .by_latent = !both->values,
+                                 .by_latent = w.by_latent,
                                  .scratch = value_rows + values * shape->latent_width };
 }
 
@@ -225,7 +248,7 @@ static void attend_expanded(const struct latent_head *head, const struct span *s
     }
 }
 
-void cpu_latent_attend(const struct cpu_job *job)
+static void attend_plainly(const struct cpu_job *job)
 {
     struct share heads = worker_share(job->worker, job->op->latent.heads, 1);
     for (size_t h = heads.begin; h < heads.end; h++) {
@@ -242,12 +265,35 @@ void cpu_latent_attend(const struct cpu_job *job)
     }
 }
 
+void cpu_latent_attend(const struct cpu_job *job)
+{
+    if (job->exact) {
+        attend_plainly(job);
+        return;
+    }
+    cpu_latent_absorb(job);
+    for (size_t s = 0; s < job->frame->span_count; s++)
+        if (!job->frame->spans[s].decode) cpu_latent_expand(job, &job->frame->spans[s]);
+}
+
 size_t cpu_latent_scratch(const struct backend_sizes *sizes)
 {
-    if (!sizes->latent_head_floats) return 0;
-    size_t absorbed = 2 * sizes->latent_width + sizes->context;
+    size_t rows = sizes->latent.nope + sizes->latent.values;
+    if (!sizes->latent.heads) return 0;
+    size_t absorbed = 2 * sizes->latent.latent + sizes->context;
     /* Keys and values of 64 positions, and each row's running softmax. */
-    size_t expanded = (size_t)KV_PAGE_TOKENS * sizes->latent_head_floats / sizes->latent_width +
-                      2 * sizes->row_count;
-    return sizes->latent_head_floats + max_size(absorbed, expanded);
+    size_t expanded = KV_PAGE_TOKENS * rows + 2 * sizes->row_count;
+    return rows * sizes->latent.latent + max_size(absorbed, expanded);
+}
+
+size_t cpu_latent_tuned_scratch(const struct backend_sizes *sizes)
+{
+    if (!sizes->latent.heads) return 0;
+    return max_size(cpu_expand_scratch(sizes), cpu_absorb_scratch(sizes));
+}
+
+size_t cpu_latent_tuned_shared(const struct backend_sizes *sizes, const struct kernels *kernels)
+{
+    if (!sizes->latent.heads) return 0;
+    return max_size(cpu_expand_shared(sizes, kernels), cpu_absorb_shared(sizes));
 }

@@ -1,0 +1,110 @@
+/* phases.c: the bits of the tuned arithmetic depend on positions and on which of them were
+ * prompts, and on nothing else, for checkpoints of every family.
+ *
+ *     phases CHECKPOINT     of the source tree
+ *
+ * Prompts and generated tokens take turns.  That is done with one thread and one chunk, then
+ * with other threads and chunks: every logit must be the same; and it must be near the
+ * reference's. */
+#include "support/test.h"
+
+#include "base/file.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { POSITIONS = 400, LONG_PROMPT = 150, SHORT_PROMPT = 21, GENERATED = 6 };
+
+/* Of the largest logit, the average over positions: these models are small and random, and
+ * what is rounded differently can turn a router's decision. */
+#define TUNED_TOLERANCE 0.05
+
+static char path[PATH_CAPACITY];
+
+static void must(mf_status status, const mf_error *why)
+{
+    if (status != MF_OK) fail_msg("%s (%s)", why->text, why->origin);
+}
+
+struct course {
+    float *logits; /* [feeds][vocabulary] */
+    size_t feeds, vocab_size;
+};
+
+static struct course run(const char *backend, uint32_t threads, uint32_t chunk)
+{
+    mf_engine *engine;
+    mf_model *model;
+    mf_session *session;
+    mf_error why = { 0 };
+    mf_engine_options options = { .thread_count = threads, .backend = backend };
+    must(mf_engine_open(&engine, &options, &why), &why);
+    must(mf_model_open(&model, engine, path, NULL, &why), &why);
+    mf_session_options sizes = { .context_length = POSITIONS, .chunk_rows = chunk };
+    must(mf_session_open(&session, model, &sizes, &why), &why);
+    struct course c = { .vocab_size = mf_model_vocab_size(model) };
+    c.logits = calloc(POSITIONS * c.vocab_size, sizeof *c.logits);
+    assert_non_null(c.logits);
+    for (uint32_t at = 0, count; at < POSITIONS; at += count) {
+        int32_t tokens[LONG_PROMPT];
+        size_t turn = c.feeds % (1 + GENERATED);
+        count = turn > 0 ? 1 : c.feeds == 0 ? LONG_PROMPT : SHORT_PROMPT;
+        if (count > POSITIONS - at) count = POSITIONS - at;
+        for (uint32_t i = 0; i < count; i++) tokens[i] = (int32_t)((at + i) * 7919u % c.vocab_size);
+        must(mf_session_feed(session, tokens, count, &why), &why);
+        memcpy(c.logits + c.feeds++ * c.vocab_size, mf_session_logits(session),
+               c.vocab_size * sizeof *c.logits);
+    }
+    mf_session_close(session);
+    mf_model_close(model);
+    mf_engine_close(engine);
+    return c;
+}
+
+static void threads_and_chunks_change_no_bit(void **state)
+{
+    (void)state;
+    static const uint32_t ways[][2] = { { 2, 512 }, { 3, 64 }, { 2, 7 }, { 4, 33 } };
+    struct course expected = run("cpu", 1, 512);
+    for (size_t i = 0; i < COUNT_OF(ways); i++) {
+        struct course found = run("cpu", ways[i][0], ways[i][1]);
+        size_t bytes = expected.feeds * expected.vocab_size * sizeof(float);
+        if (memcmp(found.logits, expected.logits, bytes) != 0)
+            fail_msg("%u threads, chunks of %u: other bits", ways[i][0], ways[i][1]);
+        free(found.logits);
+    }
+    free(expected.logits);
+}
+
+static void tuned_is_near_the_reference(void **state)
+{
+    (void)state;
+    struct course expected = run("reference", 2, 512), found = run("cpu", 2, 512);
+    double sum = 0;
+    for (size_t i = 0; i < expected.feeds; i++) {
+        double most = 0, error = 0;
+        for (size_t v = 0; v < expected.vocab_size; v++) {
+            size_t at = i * expected.vocab_size + v;
+            most = fmax(most, fabs((double)expected.logits[at]));
+            error = fmax(error, fabs((double)expected.logits[at] - (double)found.logits[at]));
+        }
+        sum += error / most;
+    }
+    print_message("    off by %.2g of the largest logit\n", sum / (double)expected.feeds);
+    assert_true(sum / (double)expected.feeds <= TUNED_TOLERANCE);
+    free(expected.logits);
+    free(found.logits);
+}
+
+int main(int count, char **arguments)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_and_chunks_change_no_bit),
+        cmocka_unit_test(tuned_is_near_the_reference),
+    };
+    const char *source = getenv("MOEFLUX_SOURCE");
+    if (count != 2) return 2;
+    snprintf(path, sizeof path, "%s/%s", source ? source : ".", arguments[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
