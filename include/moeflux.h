@@ -198,10 +198,11 @@ typedef struct mf_model_options {
     mf_expert_mode expert_mode;
     mf_read_ahead read_ahead;
     const char *reader; /* of experts: "io_uring", "threads"; NULL: the best one here */
+    bool no_checksums;  /* the experts of a packed model are not compared as they arrive */
 } mf_model_options;
 
-/* `path`: a checkpoint directory (safetensors of Hugging Face or MLX), or a .gguf file, the
- * first one of a split checkpoint.  Everything is bound and checked here: a file
+/* `path`: a checkpoint directory (safetensors of Hugging Face or MLX), a .gguf file, the first
+ * one of a split checkpoint, or what `moeflux convert` has made of these.  Everything is bound and checked here: a file
  * that does not fit is refused with the tensor or field, found and expected. */
 MF_API mf_status mf_model_open(mf_model **out, mf_engine *engine, const char *path,
                                const mf_model_options *options, mf_error *why);

@@ -17,6 +17,7 @@ struct common_settings {
     struct maybe_count memory_bytes;
     struct maybe_count seed;
     const char *expert_mode, *read_ahead, *reader;
+    bool no_checksums;
     bool stats, stats_json;
     const char *trace; /* file, or NULL */
 };

@@ -46,6 +46,9 @@ static const struct option common_options[] = {
     { 0, "reader", OPTION_CHOICE, offsetof(struct common_settings, reader), "NAME",
       .help = "who reads them: auto, io_uring or threads; default: auto, the faster one",
       .choices = readers },
+    { 0, "no-checksums", OPTION_FLAG, offsetof(struct common_settings, no_checksums), NULL,
+      .help = "experts of a converted model are not compared with their checksums as they are "
+              "read" },
     { 0, "stats", OPTION_FLAG, offsetof(struct common_settings, stats), NULL,
       .help = "afterwards, a table of times and expert statistics on stderr" },
     { 0, "stats-json", OPTION_FLAG, offsetof(struct common_settings, stats_json), NULL,

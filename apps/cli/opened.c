@@ -43,7 +43,8 @@ static mf_status open_parts(struct opened *out, const struct common_settings *se
     mf_model_options model = { .memory_bytes = settings->memory_bytes.value,
                                .expert_mode = expert_mode_of(settings->expert_mode),
                                .read_ahead = read_ahead_of(settings->read_ahead),
-                               .reader = is_named(settings->reader) ? settings->reader : NULL };
+                               .reader = is_named(settings->reader) ? settings->reader : NULL,
+                               .no_checksums = settings->no_checksums };
     mf_status status = model_path_resolve(out->path, settings->model, why);
 
     if (status == MF_OK && settings->trace) {

@@ -102,7 +102,7 @@ void progress_update(struct progress *progress, uint64_t done)
     const double wait_seconds = 0.25, interval_seconds = 0.1;
     double now = clock_seconds();
     double elapsed = now - progress->started;
-    unsigned width = terminal_width();
+    unsigned width;
     char head[96], tail[64];
     int used;
 
@@ -110,6 +110,7 @@ void progress_update(struct progress *progress, uint64_t done)
     if (!progress->terminal->err || elapsed < wait_seconds) return;
     if (progress->drawn > 0 && now - progress->drawn < interval_seconds) return;
     progress->drawn = now;
+    width = terminal_width();
     used = snprintf(head, sizeof head, "%s %llu/%llu ", progress->label, (unsigned long long)done,
                     (unsigned long long)progress->total);
     used += snprintf(tail, sizeof tail, " %.0f %s/s", (double)done / elapsed, progress->unit);

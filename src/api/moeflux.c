@@ -120,6 +120,7 @@ mf_status api_open_experts(mf_model *model, const mf_model_options *options, mf_
                                           .config = &model->model.config,
                                           .budget_bytes = api_expert_budget(model),
                                           .promise = options->memory_bytes != 0,
+                                          .unchecked = options->no_checksums,
                                           .tracer = model->engine->tracer };
     static const enum expert_ahead ahead[] = { [MF_READ_AHEAD_MEASURED] = AHEAD_MEASURED,
                                                [MF_READ_AHEAD_NEVER] = AHEAD_NEVER,

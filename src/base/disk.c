@@ -5,20 +5,24 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* A handle is the descriptor plus one, so that NULL stays "not open". */
-static void *handle_of(int descriptor)
-{
-    return (void *)((intptr_t)descriptor + 1);
-}
+/* Large aligned writes pass by the page cache: on a busy machine that is several times as
+ * fast, and the files that others use stay in memory. */
+enum { DIRECT_ALIGNMENT = 4096 };
+
+struct posix_file {
+    int descriptor;
+    int direct; /* the same file; -1: not on this file system */
+};
 
 static int descriptor_of(void *handle)
 {
-    return (int)((intptr_t)handle - 1);
+    return ((struct posix_file *)handle)->descriptor;
 }
 
 static int posix_make_directory(void *user, const char *path)
@@ -35,30 +39,35 @@ static int posix_open(void *user, const char *path, void **handle, uint64_t *siz
     struct stat info;
     int problem = fstat(descriptor, &info) < 0 ? errno : 0;
     if (!problem && !S_ISREG(info.st_mode)) problem = EINVAL;
-    if (problem) {
+    struct posix_file *file = problem ? NULL : malloc(sizeof *file);
+    if (!file) {
         close(descriptor);
-        return -problem;
+        return problem ? -problem : -ENOMEM;
     }
-    *handle = handle_of(descriptor);
+    *file = (struct posix_file){ descriptor, open(path, O_WRONLY | O_DIRECT | O_CLOEXEC) };
+    *handle = file;
     *size = (uint64_t)info.st_size;
     return 0;
+}
+
+static bool fits_direct(uint64_t offset, const void *bytes, size_t count)
+{
+    return (offset | (uintptr_t)bytes | count) % DIRECT_ALIGNMENT == 0;
 }
 
 static int64_t posix_write(void *user, void *handle, uint64_t offset, const void *bytes,
                            size_t count)
 {
-    enum { WORTH_STARTING = 1 << 20 };
+    const struct posix_file *file = handle;
     (void)user;
-    int descriptor = descriptor_of(handle);
+    bool direct = file->direct >= 0 && fits_direct(offset, bytes, count);
     ssize_t written;
     do {
-        written = pwrite(descriptor, bytes, count, (off_t)offset);
+        written = pwrite(direct ? file->direct : file->descriptor, bytes, count, (off_t)offset);
     } while (written < 0 && errno == EINTR);
-    if (written < 0) return -errno;
-    /* The medium begins now, not when all is there and somebody waits for it. */
-    if (written >= WORTH_STARTING)
-        sync_file_range(descriptor, (off_t)offset, written, SYNC_FILE_RANGE_WRITE);
-    return written;
+    if (written < 0 && errno == EINVAL && direct) /* other rules than we know: the plain way */
+        written = pwrite(file->descriptor, bytes, count, (off_t)offset);
+    return written < 0 ? -errno : written;
 }
 
 static int posix_resize(void *user, void *handle, uint64_t bytes)
@@ -81,8 +90,11 @@ static int posix_lock(void *user, void *handle)
 
 static void posix_close(void *user, void *handle)
 {
+    struct posix_file *file = handle;
     (void)user;
-    close(descriptor_of(handle));
+    if (file->direct >= 0) close(file->direct);
+    close(file->descriptor);
+    free(file);
 }
 
 static int posix_rename(void *user, const char *from, const char *to)

@@ -29,7 +29,7 @@ struct conversion {
     /* Memory for one unit, or a piece of it. */
     struct thread_pool *pool; /* NULL: nothing is requantised */
     float *numbers;           /* [workers][cols] */
-    uint8_t *blob;            /* an expert of the target, or rows of a tensor */
+    uint8_t *blob;            /* an expert of the target, or rows of a tensor; for direct writes */
     uint8_t *raw;             /* the same of the source */
     uint8_t *found;           /* the same as it was read back */
     size_t blob_capacity, raw_capacity;
@@ -47,6 +47,7 @@ mf_status conversion_fingerprint(struct conversion *c, mf_error *why);
 typedef mf_status (*unit_sink)(void *user, uint64_t unit, uint64_t offset, const void *bytes,
                                size_t count, mf_error *why);
 mf_status conversion_take_memory(struct conversion *c, mf_error *why);
+void conversion_release_memory(struct conversion *c);
 mf_status conversion_make_unit(uint64_t *checksum, struct conversion *c, uint64_t unit,
                                unit_sink sink, void *user, mf_error *why);
 

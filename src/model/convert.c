@@ -135,7 +135,7 @@ mf_status convert_run(struct convert_result *out, const struct convert_options *
     packed_manifest_init(&c.manifest, options->allocator);
     mf_status status = run(&c, why);
     for (size_t i = 0; i < c.manifest.file_count; i++) free(c.side_files[i].bytes);
-    thread_pool_free(c.pool);
+    conversion_release_memory(&c);
     model_close(&c.source);
     packed_manifest_free(&c.manifest);
     arena_free(&c.arena);

@@ -49,7 +49,7 @@ static uint64_t measure(struct conversion *c)
     }
     for (size_t i = 0; i < c->manifest.layer_count; i++) {
         const struct packed_layer *layer = &c->manifest.layers[i];
-        need(c, layer->blob_bytes, 0);
+        need(c, layer->stride, 0);
         for (size_t part = 0; part < PACKED_PARTS; part++) {
             const struct expert_matrix *from =
                 &c->source.weights.layers[layer->number].experts[part];
@@ -63,8 +63,9 @@ static uint64_t measure(struct conversion *c)
 
 mf_status conversion_take_memory(struct conversion *c, mf_error *why)
 {
+    const mf_allocator *allocator = c->options->allocator;
     uint64_t cols = measure(c);
-    c->blob = arena_take_raw(&c->arena, c->blob_capacity, 1);
+    c->blob = allocator->allocate(allocator->user, c->blob_capacity, PACKED_BLOB_ALIGNMENT);
     c->raw = arena_take_raw(&c->arena, c->raw_capacity, 1);
     if (c->options->verify) c->found = arena_take_raw(&c->arena, c->blob_capacity, 1);
     if (!c->blob || !c->raw || (c->options->verify && !c->found))
@@ -74,6 +75,13 @@ mf_status conversion_take_memory(struct conversion *c, mf_error *why)
     c->numbers = ARENA_NEW(&c->arena, float, threads *cols);
     if (!c->numbers) return fail_memory(why, threads * cols * sizeof *c->numbers);
     return thread_pool_new(&c->pool, c->options->allocator, threads, why);
+}
+
+void conversion_release_memory(struct conversion *c)
+{
+    const mf_allocator *allocator = c->options->allocator;
+    if (c->blob) allocator->release(allocator->user, c->blob, c->blob_capacity);
+    thread_pool_free(c->pool);
 }
 
 /* ----------------------------------------------------------------- tensors */
@@ -236,7 +244,8 @@ static mf_status make_expert(struct checksum *sum, struct conversion *c, uint64_
         return fail(why, MF_ERR_IO,
                     "%s: layer %u, expert %u is not what was written: the checksum differs",
                     c->options->source, layer->number, job.expert);
-    return sink(user, unit, 0, c->blob, layer->blob_bytes, why);
+    memset(c->blob + end, 0, layer->stride - end);
+    return sink(user, unit, 0, c->blob, layer->stride, why);
 }
 
 mf_status conversion_make_unit(uint64_t *checksum, struct conversion *c, uint64_t unit,

@@ -140,6 +140,28 @@ def check_damage(scratch):
     damage("half a manifest", "is not valid JSON", "moeflux.json", lambda b: b[:30000])
 
 
+def check_checksums(scratch):
+    """A changed bit of every expert of layer 3: found when one is read, unless nobody asks."""
+    hurt = scratch / "hurt"
+    shutil.rmtree(hurt)
+    shutil.copytree(scratch / "pebble", hurt)
+    data = bytearray((hurt / "layer-003.bin").read_bytes())
+    stride = len(data) // 64
+    for expert in range(64):
+        data[expert * stride + 5000] ^= 2
+    (hurt / "layer-003.bin").write_bytes(data)
+    for reader in "threads", "io_uring":
+        options = ["logits", "-m", hurt, "--tokens", "1,2,3", "--reader", reader]
+        if run("logits", "--tokens", "1", "--reader", reader).returncode:
+            print(f"    {reader}: not here")
+            continue
+        done = run(*options)
+        check(f"a changed bit of an expert, {reader}", done.returncode == 1 and re.fullmatch(
+            r"moeflux: layer 3, expert \d+: .*/layer-003.bin has other bytes at \d+ than were "
+            r"written there\n", done.stderr), done)
+        check(f"nobody asked, {reader}", run(*options, "--no-checksums").returncode == 0)
+
+
 def check_report(scratch):
     """Perplexity before and after: the same without requantising, worse with fewer bits."""
     text = scratch / "text"
@@ -241,6 +263,7 @@ def main():
         check_usage(scratch)
         check_pebble(scratch)
         check_damage(scratch)
+        check_checksums(scratch)
         check_report(scratch)
         check_full_disk(scratch)
         small = random_gguf(scratch / "small.gguf", "--layers", 2, "--experts", 8)
