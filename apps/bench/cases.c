@@ -73,7 +73,8 @@ double case_dot_double(const float *a, const float *b, size_t n)
 
 const struct case_op *case_op_at(size_t index)
 {
-    const struct case_op *parts[] = { case_row_ops, case_weight_ops };
+    const struct case_op *parts[] = { case_row_ops, case_weight_ops, case_product_ops,
+                                      case_attend_ops, case_delta_ops };
     for (size_t p = 0; p < COUNT_OF(parts); p++)
         for (const struct case_op *op = parts[p]; op->name; op++)
             if (index-- == 0) return op;
@@ -83,7 +84,7 @@ const struct case_op *case_op_at(size_t index)
 bool case_exists(const struct kernels *kernels, const struct kernel_case *what)
 {
     if (what->op->has_weight && !case_weight_exists(what)) return false;
-    return !what->op->exists || what->op->exists(kernels, what);
+    return !what->op->exists || what->op->exists(kernels);
 }
 
 const char *case_describe(const struct kernel_case *what, char *out, size_t capacity)
@@ -94,8 +95,12 @@ const char *case_describe(const struct kernel_case *what, char *out, size_t capa
                  what->group, format_info(what->scale_format)->name);
     else if (what->op->has_weight)
         snprintf(weight, sizeof weight, "%s ", format_info(what->format)->name);
-    snprintf(out, capacity, "%s%zu x %zu for %zu, %s numbers", weight, what->m, what->n,
-             what->x_rows, case_fill_name(what->fill));
+    if (what->depth > 0)
+        snprintf(out, capacity, "widths %zu and %zu, %zu rows, %zu heads, depth %zu", what->n,
+                 what->m, what->x_rows, what->heads, what->depth);
+    else
+        snprintf(out, capacity, "%s%zu x %zu for %zu, %s numbers", weight, what->m, what->n,
+                 what->x_rows, case_fill_name(what->fill));
     return out;
 }
 
@@ -140,7 +145,7 @@ static mf_status take_memory(struct case_task *task, mf_error *why)
 
 mf_status case_task_make(struct case_task *out, const struct kernel_case *what, mf_error *why)
 {
-    *out = (struct case_task){ .what = *what };
+    *out = (struct case_task){ .what = *what, .x_end = what->x_rows };
     what->op->measure(&out->sizes, what);
     mf_status status = take_memory(out, why);
     if (status == MF_OK && what->op->has_weight)
@@ -160,9 +165,20 @@ void case_task_free(struct case_task *task)
     *task = (struct case_task){ 0 };
 }
 
+void case_task_prepare(const struct case_task *task, const struct kernels *kernels)
+{
+    if (task->what.op->prepare) task->what.op->prepare(kernels, task);
+}
+
+void case_task_collect(const struct case_task *task)
+{
+    if (task->what.op->collect) task->what.op->collect(task);
+}
+
 void case_task_run(const struct case_task *task, const struct kernels *kernels)
 {
-    if (task->what.op->in_place) memcpy(task->out, task->in[0], task->sizes.out * sizeof(float));
+    if (task->what.op->in_place && task->x_first == 0)
+        memcpy(task->out, task->in[0], task->sizes.out * sizeof(float));
     task->what.op->run(kernels, task);
 }
 
@@ -174,9 +190,25 @@ void case_task_compute(const struct case_task *task)
 double case_task_bytes(const struct case_task *task)
 {
     double floats = (double)task->sizes.out;
+    if (task->sizes.bytes > 0) return (double)task->sizes.bytes;
     for (size_t i = 0; i < CASE_INPUTS; i++) floats += (double)task->sizes.in[i];
     return floats * sizeof(float) +
            (task->what.op->has_weight ? case_weight_bytes(&task->weight) : 0);
+}
+
+void *case_cut(struct case_cutter *cutter, size_t bytes)
+{
+    void *piece = cutter->memory ? cutter->memory + cutter->bytes : NULL;
+    cutter->bytes += align_up(bytes, CACHE_LINE);
+    return piece;
+}
+
+void case_bound_by_largest(const struct case_task *task, size_t first, size_t count,
+                           double relative, double least)
+{
+    double most = least;
+    for (size_t i = first; i < first + count; i++) most = fmax(most, fabs(task->expected[i]));
+    for (size_t i = first; i < first + count; i++) task->bound[i] = relative * most;
 }
 
 /* ------------------------------------------------------------------- lists */
@@ -199,6 +231,22 @@ static void each_row_case(const struct case_op *op, case_function each, void *us
                                                   .fill = fill });
 }
 
+/* An operation's own shapes. */
+static void each_shape(const struct case_op *op, case_function each, void *user)
+{
+    for (const struct case_shape *shape = op->tried; shape->n > 0; shape++)
+        for (enum case_fill fill = 0; fill < FILL_COUNT; fill++)
+            if (op->fills & FILL_BIT(fill) || op->rule == CASE_SAME_BITS)
+                each(user, &(struct kernel_case){ .op = op,
+                                                  .n = shape->n,
+                                                  .m = shape->m,
+                                                  .x_rows = shape->x_rows,
+                                                  .heads = shape->heads,
+                                                  .depth = shape->depth,
+                                                  .format = FORMAT_COUNT,
+                                                  .fill = fill });
+}
+
 static bool has_groups(enum format format)
 {
     return (format >= FORMAT_AFFINE2 && format <= FORMAT_AFFINE8) || format == FORMAT_F8_E4M3 ||
@@ -213,7 +261,9 @@ static void each_weight_case(const struct case_op *op, enum format format, case_
     static const uint32_t groups[] = { 8, 16, 24, 32, 40, 64, 128 };
     static const size_t more[] = { 192, 256, 320, 512, 768, 1024, 2816 };
     static const enum case_fill fills[] = { FILL_USUAL, FILL_SPICED };
-    struct kernel_case what = { .op = op, .m = 5, .x_rows = 3, .format = format };
+    struct kernel_case what = {
+        .op = op, .m = op->tried->m, .x_rows = op->tried->x_rows, .format = format
+    };
     bool grouped = has_groups(format);
     for (size_t c = 1; c <= 130 + COUNT_OF(more); c++) {
         what.n = c <= 130 ? c : more[c - 131];
@@ -223,6 +273,7 @@ static void each_weight_case(const struct case_op *op, enum format format, case_
                     what.group = grouped ? groups[g] : 0;
                     what.scale_format = scale_formats[s];
                     what.fill = fills[f];
+                    if (op->rule == CASE_NEAR && !(op->fills & FILL_BIT(what.fill))) continue;
                     if (case_weight_exists(&what)) each(user, &what);
                 }
     }
@@ -230,6 +281,10 @@ static void each_weight_case(const struct case_op *op, enum format format, case_
 
 void case_for_each(const struct case_op *op, case_function each, void *user)
 {
+    if (!op->has_weight && op->tried) {
+        each_shape(op, each, user);
+        return;
+    }
     if (!op->has_weight) {
         each_row_case(op, each, user);
         return;
@@ -262,7 +317,7 @@ static void each_timed_format(struct kernel_case what, case_function each, void 
         what.group = has_groups(what.format) ? 64 : 0;
         what.scale_format = FORMAT_BF16;
         if (many) what.m = rows_of_large(what.format, what.n);
-        each(user, &what);
+        if (case_weight_exists(&what)) each(user, &what);
     }
 }
 
@@ -270,9 +325,13 @@ void case_for_each_timed(const struct case_op *op, case_function each, void *use
 {
     for (size_t i = 0; i < CASE_TIMED_MAX && op->timed[i].n > 0; i++) {
         const struct case_shape *shape = &op->timed[i];
-        struct kernel_case what = {
-            .op = op, .n = shape->n, .m = shape->m, .x_rows = shape->x_rows, .format = FORMAT_COUNT
-        };
+        struct kernel_case what = { .op = op,
+                                    .n = shape->n,
+                                    .m = shape->m,
+                                    .x_rows = shape->x_rows,
+                                    .heads = shape->heads,
+                                    .depth = shape->depth,
+                                    .format = FORMAT_COUNT };
         if (op->has_weight)
             each_timed_format(what, each, user);
         else

@@ -34,10 +34,11 @@ struct case_op;
 
 struct kernel_case {
     const struct case_op *op;
-    size_t n;           /* numbers in a row */
-    size_t m;           /* rows; 1 where the operation has one */
-    size_t x_rows;      /* rows of activations; 1 likewise */
-    enum format format; /* of a weight; FORMAT_COUNT: there is none */
+    size_t n;            /* numbers in a row */
+    size_t m;            /* rows; 1 where the operation has one */
+    size_t x_rows;       /* rows of activations; 1 likewise */
+    size_t heads, depth; /* of attention: rows of one position, positions that are cached */
+    enum format format;  /* of a weight; FORMAT_COUNT: there is none */
     enum format scale_format;
     uint32_t group; /* numbers that share a scale, where scales lie apart */
     enum case_fill fill;
@@ -50,6 +51,7 @@ struct case_sizes {
     size_t in[CASE_INPUTS], out; /* floats */
     size_t scratch_bytes;        /* that a run needs besides */
     double flops;                /* of a run; 0: it only moves and converts numbers */
+    size_t bytes;                /* of a run; 0: those floats and the weight */
 };
 
 struct case_task {
@@ -59,22 +61,23 @@ struct case_task {
     float *out; /* [sizes.out], and one behind them that nobody writes */
     struct weight weight;
     uint8_t *weight_memory;
-    void *scratch;    /* aligned to CACHE_LINE */
-    double *expected; /* [sizes.out]: case_task_compute fills these two */
-    double *bound;    /* how far from `expected` a result may be */
+    void *scratch;         /* aligned to CACHE_LINE */
+    size_t x_first, x_end; /* rows of activations that a run computes; at first all of them */
+    double *expected;      /* [sizes.out]: case_task_compute fills these two */
+    double *bound;         /* how far from `expected` a result may be */
 };
 
 /* How an operation may differ between sets. */
 enum case_rule {
     CASE_SAME_BITS, /* not at all; generic is within the bounds */
-    CASE_NEAR,      /* every set is within the bounds */
-    CASE_ELSEWHERE  /* a test of its own compares it; here it is only timed */
+    CASE_NEAR       /* every set is within the bounds */
 };
 
-/* A shape that is timed.  CASE_MANY rows are a quarter of a GiB: too many for the caches. */
+/* As in a case.  CASE_MANY rows are a quarter of a GiB: too many for the caches. */
 enum { CASE_TIMED_MAX = 4, CASE_MANY = 1 << 30 };
 struct case_shape {
     size_t m, n, x_rows; /* n 0: no more shapes */
+    size_t heads, depth;
 };
 
 struct case_op {
@@ -82,12 +85,21 @@ struct case_op {
     enum case_rule rule;
     bool has_rows, has_weight; /* m counts; format counts */
     bool in_place;             /* `out` begins as a copy of in[0] */
+    bool in_parts;             /* rows of activations in parts, in order, have the same bits */
+    bool on_matrix;            /* works on the matrix unit, in a set that has one */
     unsigned fills;            /* bit set of fills that in_double covers */
-    /* NULL: every set has it for every case. */
-    bool (*exists)(const struct kernels *kernels, const struct kernel_case *what);
+    /* With a weight: m and x_rows.  Else shapes to try instead of the usual ones, or NULL. */
+    const struct case_shape *tried;
+    bool (*takes)(const struct kernel_case *what); /* weights; NULL: all */
+    bool (*exists)(const struct kernels *kernels); /* NULL: every set has it */
     void (*measure)(struct case_sizes *out, const struct kernel_case *what);
+    /* What comes before a run and after it, and is not timed: inputs as the kernel wants
+     * them, results as floats.  NULL: nothing. */
+    void (*prepare)(const struct kernels *kernels, const struct case_task *task);
     void (*run)(const struct kernels *kernels, const struct case_task *task);
-    void (*in_double)(const struct case_task *task);
+    void (*collect)(const struct case_task *task);
+    void (*in_double)(const struct case_task *task);      /* of a task that is prepared */
+    double (*widen_bound)(const struct kernels *kernels); /* a factor; NULL: 1 for every set */
     struct case_shape timed[CASE_TIMED_MAX];
 };
 
@@ -97,11 +109,14 @@ const struct case_op *case_op_at(size_t index);
 /* Does the set have it, and does the format have such rows? */
 bool case_exists(const struct kernels *kernels, const struct kernel_case *what);
 
-/* Inputs; a result of zeroes. */
+/* Inputs; a result of zeroes.  Before it is run it is prepared, afterwards results are
+ * collected; a kernel set's own run goes with its own preparation. */
 mf_status case_task_make(struct case_task *out, const struct kernel_case *what, mf_error *why);
 void case_task_free(struct case_task *task);
 
+void case_task_prepare(const struct case_task *task, const struct kernels *kernels);
 void case_task_run(const struct case_task *task, const struct kernels *kernels);
+void case_task_collect(const struct case_task *task);
 
 /* What double arithmetic gives, for fills that the operation covers. */
 void case_task_compute(const struct case_task *task);
@@ -122,8 +137,22 @@ bool case_is_large(const struct kernel_case *what);
 
 /* -------------------------------------------------- for the parts of the table */
 
-extern const struct case_op case_row_ops[];    /* cases_rows.c; a name of NULL ends it */
-extern const struct case_op case_weight_ops[]; /* cases_weights.c */
+extern const struct case_op case_row_ops[];     /* cases_rows.c; a name of NULL ends it */
+extern const struct case_op case_weight_ops[];  /* cases_weights.c */
+extern const struct case_op case_product_ops[]; /* cases_products.c */
+extern const struct case_op case_attend_ops[];  /* cases_attend.c */
+extern const struct case_op case_delta_ops[];   /* cases_delta.c */
+
+/* Cuts a task's scratch memory into aligned pieces; without memory it only counts. */
+struct case_cutter {
+    uint8_t *memory;
+    size_t bytes;
+};
+void *case_cut(struct case_cutter *cutter, size_t bytes);
+
+/* bound[first … first + count) = relative · the largest of `expected` there, `least` at least */
+void case_bound_by_largest(const struct case_task *task, size_t first, size_t count,
+                           double relative, double least);
 
 struct case_random {
     uint64_t state;

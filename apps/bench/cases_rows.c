@@ -38,10 +38,10 @@ static void run_block(const struct kernels *k, const struct case_task *t)
     enum { ROWS_MAX = 16 };
     const float *x[ROWS_MAX];
     float *out[ROWS_MAX];
-    size_t n = t->what.n, m = t->what.m, rows = min_size(t->what.x_rows, ROWS_MAX);
+    size_t n = t->what.n, m = t->what.m, rows = min_size(t->x_end - t->x_first, ROWS_MAX);
     for (size_t j = 0; j < rows; j++) {
-        x[j] = t->in[1] + j * n;
-        out[j] = t->out + j * m;
+        x[j] = t->in[1] + (t->x_first + j) * n;
+        out[j] = t->out + (t->x_first + j) * m;
     }
     k->dot_block(&(struct dot_block){
         .w = t->in[0], .x = x, .out = out, .w_rows = m, .x_rows = rows, .n = n });
@@ -213,69 +213,13 @@ static void double_silu(const struct case_task *t)
     }
 }
 
-/* -------------------------------------------------------------- delta rule */
-
-/* in: state [m][n], q [n], k [n], v [m]; out: state, then the m answers */
-static void measure_delta(struct case_sizes *out, const struct kernel_case *what)
-{
-    size_t n = what->n, m = what->m;
-    *out = (struct case_sizes){ .in = { m * n, n, n, m },
-                                .out = m * n + m,
-                                .flops = 7.0 * (double)(m * n) };
-}
-
-static const float decay = 0.9f, strength = 0.7f;
-
-static void run_delta(const struct kernels *k, const struct case_task *t)
-{
-    size_t n = t->what.n, m = t->what.m;
-    k->delta_step(&(struct delta_step){ .out = t->out + m * n,
-                                        .state_out = t->out,
-                                        .state_in = t->in[0],
-                                        .q = t->in[1],
-                                        .k = t->in[2],
-                                        .v = t->in[3],
-                                        .decay = decay,
-                                        .strength = strength,
-                                        .keys = n,
-                                        .values = m });
-}
-
-static void double_delta(const struct case_task *t)
-{
-    size_t n = t->what.n, m = t->what.m;
-    double terms = (double)n / 16 + 12;
-    for (size_t i = 0; i < m; i++) {
-        const float *row = t->in[0] + i * n, *q = t->in[1], *k = t->in[2];
-        double remembered = 0, size = 0, answer = 0, answer_bound = 0;
-        for (size_t j = 0; j < n; j++) {
-            double s = (double)row[j] * (double)decay;
-            remembered += s * (double)k[j];
-            size += fabs(s * (double)k[j]);
-        }
-        double change = (double)strength * ((double)t->in[3][i] - remembered);
-        double change_bound = CASE_ROUNDOFF * terms * (size + fabs((double)t->in[3][i]));
-        for (size_t j = 0; j < n; j++) {
-            double *s = &t->expected[i * n + j], *bound = &t->bound[i * n + j];
-            double kept = (double)row[j] * (double)decay, moved = change * (double)k[j];
-            *s = kept + moved;
-            *bound = 4 * CASE_ROUNDOFF * (fabs(kept) + fabs(moved)) +
-                     change_bound * fabs((double)k[j]) + 4 * (double)FLT_TRUE_MIN;
-            answer += *s * (double)q[j];
-            answer_bound += (CASE_ROUNDOFF * terms * fabs(*s) + *bound) * fabs((double)q[j]);
-        }
-        t->expected[m * n + i] = answer;
-        t->bound[m * n + i] = answer_bound + 1e-44;
-    }
-}
-
 /* --------------------------------------------------------------- the table */
 
 #define WITH_GATES (FILLS_FINITE | FILL_BIT(FILL_GATES))
 #define ONE_ROW                                                                                    \
     {                                                                                              \
         {                                                                                          \
-            1, 2048, 1                                                                             \
+            1, 2048, 1, 0, 0                                                                       \
         }                                                                                          \
     }
 
@@ -290,11 +234,12 @@ const struct case_op case_row_ops[] = {
     ROW_OP(dot, dot, false, FILLS_FINITE),
     { .name = "dot_block",
       .has_rows = true,
+      .in_parts = true,
       .fills = FILLS_FINITE,
       .measure = measure_block,
       .run = run_block,
       .in_double = double_block,
-      .timed = { { 64, 2048, 1 }, { 64, 2048, 16 } } },
+      .timed = { { 64, 2048, 1, 0, 0 }, { 64, 2048, 16, 0, 0 } } },
     ROW_OP(add_scaled, two, true, FILLS_FINITE),
     ROW_OP(rms_norm, two, false, FILLS_FINITE),
     ROW_OP(unit_norm, one, true, FILLS_FINITE),
@@ -303,12 +248,5 @@ const struct case_op case_row_ops[] = {
     ROW_OP(silu_multiply, two, false, WITH_GATES),
     ROW_OP(sigmoid_multiply, two, false, WITH_GATES),
     ROW_OP(silu, one, true, WITH_GATES),
-    { .name = "delta_step",
-      .has_rows = true,
-      .fills = FILLS_FINITE & ~FILL_BIT(FILL_WIDE), /* a product of three */
-      .measure = measure_delta,
-      .run = run_delta,
-      .in_double = double_delta,
-      .timed = { { 128, 128, 1 } } },
     { .name = NULL },
 };

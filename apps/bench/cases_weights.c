@@ -27,7 +27,8 @@ bool case_weight_exists(const struct kernel_case *what)
 {
     uint64_t row_bytes;
     if (!format_row_bytes(&row_bytes, what->format, what->n)) return false;
-    return !is_affine(what->format) || what->n % what->group == 0;
+    if (is_affine(what->format) && what->n % what->group != 0) return false;
+    return !what->op->takes || what->op->takes(what);
 }
 
 static size_t groups_of(const struct weight *weight)
@@ -172,9 +173,10 @@ const struct case_op case_weight_ops[] = {
       .has_rows = true,
       .has_weight = true,
       .fills = FILL_BIT(FILL_USUAL) | FILL_BIT(FILL_SPICED),
+      .tried = &(struct case_shape){ .m = 5, .x_rows = 1 },
       .measure = measure_dequantise,
       .run = run_dequantise,
       .in_double = double_dequantise,
-      .timed = { { 64, 2048, 1 } } },
+      .timed = { { 64, 2048, 1, 0, 0 } } },
     { .name = NULL },
 };

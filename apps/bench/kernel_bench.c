@@ -28,6 +28,7 @@ static void make_tasks(void *argument, struct worker worker)
     struct bencher *b = argument;
     unsigned i = worker.index;
     b->statuses[i] = case_task_make(&b->tasks[i], b->what, &b->errors[i]);
+    if (b->statuses[i] == MF_OK) case_task_prepare(&b->tasks[i], b->kernels);
 }
 
 static void free_tasks(struct bencher *b)
@@ -86,6 +87,7 @@ static void bench_case(void *user, const struct kernel_case *what)
         struct kernel_figure figure = {
             .what = *what,
             .set = b->kernels->name,
+            .on_matrix = what->op->on_matrix && b->kernels->matrix,
             .bytes_per_second = threads * case_task_bytes(&b->tasks[0]) / seconds,
             .flops = threads * b->tasks[0].sizes.flops / seconds,
         };
@@ -132,9 +134,16 @@ static double memory_share(const struct kernel_figure *figure, const struct ceil
     return asked ? figure->bytes_per_second / c->memory_bytes : 0;
 }
 
+/* Of the matrix unit where the operation uses it, else of multiply-adds in f32. */
 static double peak_share(const struct kernel_figure *figure, const struct ceilings *c)
 {
-    return c->f32_flops > 0 ? figure->flops / c->f32_flops : 0;
+    double peak = figure->on_matrix ? c->amx_bf16_ops : c->f32_flops;
+    return peak > 0 ? figure->flops / peak : 0;
+}
+
+static const char *peak_name(const struct kernel_figure *figure)
+{
+    return figure->on_matrix ? "bf16" : "f32";
 }
 
 static void print_number(FILE *out, double value, int width, int digits)
@@ -145,26 +154,44 @@ static void print_number(FILE *out, double value, int width, int digits)
         fprintf(out, " %*s", width, "");
 }
 
+/* "4096 x 2048 for 16", "128, 8 heads at 8192" */
+static void describe_shape(char *out, size_t capacity, const struct kernel_case *what)
+{
+    if (what->depth > 0 && what->x_rows > what->heads)
+        snprintf(out, capacity, "%zu, %zu rows at %zu", what->n, what->x_rows, what->depth);
+    else if (what->depth > 0)
+        snprintf(out, capacity, "%zu, %zu heads at %zu", what->n, what->heads, what->depth);
+    else if (what->x_rows > 1)
+        snprintf(out, capacity, "%zu x %zu for %zu", what->m, what->n, what->x_rows);
+    else
+        snprintf(out, capacity, "%zu x %zu", what->m, what->n);
+}
+
+static const char *format_name(const struct kernel_case *what)
+{
+    if (what->depth > 0) return "F16";
+    return what->op->has_weight ? format_info(what->format)->name : "F32";
+}
+
 void kernel_figure_print(const struct kernel_figure *figure, const struct ceilings *c, FILE *out)
 {
+    char shape[64];
     if (!figure) {
-        fprintf(out, "%-18s %-13s %-18s %-8s %9s %9s %9s %9s\n", "operation", "format", "shape",
-                "set", "GB/s", "% memory", "GFLOP/s", "% f32");
+        fprintf(out, "%-18s %-13s %-22s %-11s %8s %9s %9s %11s\n", "operation", "format", "shape",
+                "set", "GB/s", "of memory", "GFLOP/s", "of peak");
         return;
     }
-    const struct kernel_case *what = &figure->what;
-    char shape[48];
-    snprintf(shape, sizeof shape, "%zu x %zu", what->m, what->n);
-    if (what->x_rows > 1)
-        snprintf(shape, sizeof shape, "%zu x %zu · %zu", what->m, what->n, what->x_rows);
-    /* The dot is two bytes and one column. */
-    fprintf(out, "%-18s %-13s %-*s %-8s", what->op->name,
-            what->op->has_weight ? format_info(what->format)->name : "f32",
-            what->x_rows > 1 ? 19 : 18, shape, figure->set);
-    print_number(out, figure->bytes_per_second * 1e-9, 9, 2);
-    print_number(out, 100 * memory_share(figure, c), 9, 1);
+    describe_shape(shape, sizeof shape, &figure->what);
+    fprintf(out, "%-18s %-13s %-22s %-11s", figure->what.op->name, format_name(&figure->what),
+            shape, figure->set);
+    print_number(out, figure->bytes_per_second * 1e-9, 8, 2);
+    print_number(out, 100 * memory_share(figure, c), 7, 1);
+    fputs(memory_share(figure, c) > 0 ? " %" : "  ", out);
     print_number(out, figure->flops * 1e-9, 9, 2);
-    print_number(out, 100 * peak_share(figure, c), 9, 1);
+    if (peak_share(figure, c) > 0) {
+        print_number(out, 100 * peak_share(figure, c), 5, 1);
+        fprintf(out, " %% %s", peak_name(figure));
+    }
     fputc('\n', out);
 }
 
@@ -172,14 +199,19 @@ json_t *kernel_figure_json_new(const struct kernel_figure *figure, const struct 
 {
     const struct kernel_case *what = &figure->what;
     json_t *out = json_pack("{s:s,s:s,s:I,s:I,s:I,s:s,s:f}", "operation", what->op->name, "format",
-                            what->op->has_weight ? format_info(what->format)->name : "f32", "rows",
-                            (json_int_t)what->m, "cols", (json_int_t)what->n, "activations",
-                            (json_int_t)what->x_rows, "set", figure->set, "bytes_per_second",
-                            figure->bytes_per_second);
+                            format_name(what), "rows", (json_int_t)what->m, "cols",
+                            (json_int_t)what->n, "activations", (json_int_t)what->x_rows, "set",
+                            figure->set, "bytes_per_second", figure->bytes_per_second);
+    if (what->depth > 0) {
+        json_object_set_new(out, "heads", json_integer((json_int_t)what->heads));
+        json_object_set_new(out, "depth", json_integer((json_int_t)what->depth));
+    }
     if (figure->flops > 0) json_object_set_new(out, "flops", json_real(figure->flops));
     if (memory_share(figure, c) > 0)
         json_object_set_new(out, "share_of_memory", json_real(memory_share(figure, c)));
-    if (peak_share(figure, c) > 0)
-        json_object_set_new(out, "share_of_f32", json_real(peak_share(figure, c)));
+    if (peak_share(figure, c) > 0) {
+        json_object_set_new(out, "share_of_peak", json_real(peak_share(figure, c)));
+        json_object_set_new(out, "peak", json_string(peak_name(figure)));
+    }
     return out;
 }

@@ -13,6 +13,7 @@
 struct kernel_figure {
     struct kernel_case what;
     const char *set;
+    bool on_matrix;          /* it worked on the matrix unit */
     double bytes_per_second; /* of weights, inputs and results */
     double flops;            /* per second; 0: the operation only moves and converts */
 };

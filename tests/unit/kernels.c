@@ -108,6 +108,41 @@ static void norms_of_zeroes_are_zero(void **state)
     }
 }
 
+static void infinite_activations_stay_visible(void **state)
+{
+    (void)state;
+    for (size_t s = 0; kernels_at(&machine, s); s++) {
+        struct integer_unit unit;
+        float x[UNIT] = { 0 };
+        x[40] = INFINITY;
+        x[100] = NAN;
+        x[200] = 1e-44f;
+        kernels_at(&machine, s)->make_units(&unit, x, UNIT);
+        for (int i = 0; i < UNIT / 32; i++)
+            assert_int_equal(isnan(unit.scales[i]) != 0, i == 40 / 32 || i == 100 / 32);
+    }
+}
+
+static void half_floats_end_where_the_format_says(void **state)
+{
+    (void)state;
+    static const float x[] = {
+        0.0f,  -0.0f,   65504.0f, 65519.9f,   65520.0f, 1e30f, -1e30f, 1e-8f,
+        3e-8f, 2.9e-8f, 6e-8f,    1.0009766f, 6.1e-5f,  NAN,   1e-5f,  5.0f
+    };
+    for (size_t s = 0; kernels_at(&machine, s); s++) {
+        uint16_t out[COUNT_OF(x)];
+        kernels_at(&machine, s)->attend->store_f16(out, 1, x, COUNT_OF(x));
+        for (size_t i = 0; i < COUNT_OF(x); i++) {
+            float found = f32_from_f16(out[i]), expected = f32_from_f16(f16_from_f32(x[i]));
+            if (isnan(x[i]))
+                assert_true(isnan(found));
+            else
+                assert_memory_equal(&found, &expected, sizeof found);
+        }
+    }
+}
+
 /* A product's bits do not depend on the tile that it is computed in. */
 static void a_block_is_made_of_dots(void **state)
 {
@@ -162,6 +197,30 @@ static void results_may_replace_inputs(void **state)
                         b);
 #undef CHECK_ALIAS
         }
+    }
+}
+
+/* A step of the delta rule in place has the bits of one that writes elsewhere. */
+static void a_state_may_be_replaced(void **state)
+{
+    (void)state;
+    enum { KEYS = 32, VALUES = 23 };
+    static _Alignas(CACHE_LINE) float before[VALUES * KEYS], apart[VALUES * KEYS],
+        same[VALUES * KEYS];
+    float q[KEYS], k[KEYS], v[VALUES], out[VALUES], again[VALUES];
+    fill(before, COUNT_OF(before), 1);
+    fill(q, KEYS, 2);
+    fill(k, KEYS, 3);
+    fill(v, VALUES, 4);
+    for (size_t i = 0; kernels_at(&machine, i); i++) {
+        struct delta_step step = { out, apart, before, q, k, v, 0.9f, 0.7f, KEYS, VALUES };
+        kernels_at(&machine, i)->delta->step(&step);
+        memcpy(same, before, sizeof same);
+        step.state_in = step.state_out = same;
+        step.out = again;
+        kernels_at(&machine, i)->delta->step(&step);
+        check_bits("a step", kernels_at(&machine, i)->name, again, out, VALUES);
+        check_bits("its state", kernels_at(&machine, i)->name, same, apart, VALUES * KEYS);
     }
 }
 
@@ -250,11 +309,19 @@ int main(void)
     machine_probe(&machine);
     generic = kernels_select(&machine, "generic");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sets_are_found_by_name),     cmocka_unit_test(a_block_is_made_of_dots),
-        cmocka_unit_test(results_may_replace_inputs), cmocka_unit_test(exp_is_good_to_two_units),
-        cmocka_unit_test(gates_reach_their_ends),     cmocka_unit_test(softmax_of_special_rows),
-        cmocka_unit_test(norms_of_zeroes_are_zero),   cmocka_unit_test(scalars_agree_with_libm),
-        cmocka_unit_test(scalars_at_their_ends),      cmocka_unit_test(angles_agree_with_libm),
+        cmocka_unit_test(infinite_activations_stay_visible),
+        cmocka_unit_test(half_floats_end_where_the_format_says),
+        cmocka_unit_test(a_state_may_be_replaced),
+        cmocka_unit_test(sets_are_found_by_name),
+        cmocka_unit_test(a_block_is_made_of_dots),
+        cmocka_unit_test(results_may_replace_inputs),
+        cmocka_unit_test(exp_is_good_to_two_units),
+        cmocka_unit_test(gates_reach_their_ends),
+        cmocka_unit_test(softmax_of_special_rows),
+        cmocka_unit_test(norms_of_zeroes_are_zero),
+        cmocka_unit_test(scalars_agree_with_libm),
+        cmocka_unit_test(scalars_at_their_ends),
+        cmocka_unit_test(angles_agree_with_libm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
