@@ -9,6 +9,8 @@
  * name ends in _new or _dup.
  * Threads:   an engine and its models may be shared; a session has one owner at
  *            a time.  Calls on sessions of one engine are serialised by it.
+ *            The library's own threads block signals: handlers of the program
+ *            run on the program's threads alone.
  * Errors:    MF_OK or a negative status; `why` (may be NULL) receives one
  *            sentence.  The library never prints, exits or reads the environment.
  */

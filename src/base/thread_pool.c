@@ -1,11 +1,11 @@
 #include "base/thread_pool.h"
 
 #include "base/status.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -31,7 +31,7 @@ struct thread_pool {
     bool ending;
 };
 
-struct thread_start {
+struct new_worker {
     struct thread_pool *pool;
     unsigned index;
 };
@@ -90,7 +90,7 @@ void worker_barrier(struct worker worker)
 
 static void *thread_main(void *opaque)
 {
-    struct thread_start start = *(struct thread_start *)opaque;
+    struct new_worker start = *(struct new_worker *)opaque;
     struct thread_pool *pool = start.pool;
     struct worker worker = { pool, start.index, pool->count };
     start.pool->allocator->release(pool->allocator->user, opaque, sizeof start);
@@ -106,11 +106,11 @@ static void *thread_main(void *opaque)
 static mf_status start_thread(struct thread_pool *pool, mf_error *why)
 {
     const mf_allocator *allocator = pool->allocator;
-    struct thread_start *start =
+    struct new_worker *start =
         allocator->allocate(allocator->user, sizeof *start, _Alignof(max_align_t));
     if (!start) return fail_memory(why, sizeof *start);
-    *start = (struct thread_start){ pool, pool->started + 1 };
-    int problem = pthread_create(&pool->threads[pool->started], NULL, thread_main, start);
+    *start = (struct new_worker){ pool, pool->started + 1 };
+    int problem = thread_start(&pool->threads[pool->started], NULL, thread_main, start);
     if (problem) {
         allocator->release(allocator->user, start, sizeof *start);
         return fail_errno(why, MF_ERR_MEMORY, problem, "a thread cannot be started");

@@ -3,6 +3,7 @@
  * Works with any mf_files.  A thread takes one read at a time and stays with it until it
  * is finished, so there are as many threads as reads have ever been under way at a time. */
 #include "base/status.h"
+#include "base/thread.h"
 #include "files/async_engine.h"
 
 #include <errno.h>
@@ -95,7 +96,7 @@ static int add_thread(struct threads_crew *t)
     if (t->thread_count == DEPTH_MAX) return EAGAIN;
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, STACK_BYTES);
-    int problem = pthread_create(&t->threads[t->thread_count], &small, work, t);
+    int problem = thread_start(&t->threads[t->thread_count], &small, work, t);
     pthread_attr_destroy(&small);
     if (problem == 0) t->thread_count++;
     return problem;

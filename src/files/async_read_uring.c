@@ -9,6 +9,7 @@
  * That the thread lives as long as the ring matters: the kernel cancels the reads of
  * threads that end, and sessions of one engine may be fed by threads that do. */
 #include "base/status.h"
+#include "base/thread.h"
 #include "files/async_engine.h"
 
 #include <assert.h>
@@ -217,7 +218,7 @@ static mf_status start(struct uring_crew *u, mf_error *why)
     }
     register_files(u);
     prepare_buffers(u);
-    result = pthread_create(&u->thread, NULL, work, u);
+    result = thread_start(&u->thread, NULL, work, u);
     if (result == 0) return MF_OK;
     io_uring_queue_exit(&u->ring);
     close(u->bell);

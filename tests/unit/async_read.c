@@ -6,6 +6,7 @@
 #include "files/async_read.h"
 #include "support/failing_allocator.h"
 #include "support/failing_files.h"
+#include "support/own_signals.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -284,6 +285,21 @@ static void demand_goes_first(void **state)
     end();
 }
 
+static void signals_are_left_to_the_caller(void **state)
+{
+    (void)state;
+    static struct async_read reads[READS];
+    for (size_t t = 0; t < COUNT_OF(trials); t++) {
+        if (!begin(&trials[t])) continue;
+        for (size_t i = 0; i < READS; i++) reads[i] = read_at(i, i, 1, false);
+        link_all(reads, READS);
+        async_reader_submit(reader, reads); /* so that there are as many threads as can be */
+        assert_signals_come_to_this_thread_alone();
+        assert_int_equal(finish(READS), READS);
+        end();
+    }
+}
+
 static void without_memory_there_is_no_reader(void **state)
 {
     (void)state;
@@ -320,6 +336,7 @@ int main(void)
         cmocka_unit_test(errors_that_pass_and_errors_that_stay),
         cmocka_unit_test(a_file_that_is_not_there),
         cmocka_unit_test(demand_goes_first),
+        cmocka_unit_test(signals_are_left_to_the_caller),
         cmocka_unit_test(without_memory_there_is_no_reader),
     };
     return cmocka_run_group_tests(tests, take_buffers, drop_buffers);

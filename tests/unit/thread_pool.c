@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "base/thread_pool.h"
 #include "support/failing_allocator.h"
+#include "support/own_signals.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -124,6 +125,14 @@ static void what_the_caller_wrote_is_seen_and_back(void **state)
     thread_pool_free(pool);
 }
 
+static void signals_are_left_to_the_caller(void **state)
+{
+    (void)state;
+    struct thread_pool *pool = pool_of(4);
+    assert_signals_come_to_this_thread_alone();
+    thread_pool_free(pool);
+}
+
 static void shares_cover_everything_once(void **state)
 {
     (void)state;
@@ -182,6 +191,7 @@ int main(void)
         cmocka_unit_test(barriers_order_plain_memory),
         cmocka_unit_test(sleepers_are_woken),
         cmocka_unit_test(what_the_caller_wrote_is_seen_and_back),
+        cmocka_unit_test(signals_are_left_to_the_caller),
         cmocka_unit_test(shares_cover_everything_once),
         cmocka_unit_test(wrong_counts_are_refused),
         cmocka_unit_test(every_failing_allocation_cleans_up),
