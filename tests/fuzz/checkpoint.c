@@ -5,57 +5,15 @@
  *     2       3        length of the data, at most 4 MiB
  *     5       …        config.json, then the header
  *
- * What is bound is run: two tokens through a session, so that a slot that nobody filled, or
- * that has another shape than the recipe thinks, is found by the sanitizers.  Memory is
- * limited; nothing may leak. */
-#include "support/failing_allocator.h"
-#include "support/memory_files.h"
+ * What is bound is run. */
+#include "support/fuzzed_model.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { FRONT = 5, DATA_MAX = 4 << 20, MEMORY_MAX = 64 << 20 };
-
-static void must(bool condition)
-{
-    if (!condition) abort();
-}
-
-static void run(mf_model *model)
-{
-    mf_session *session;
-    mf_session_options options = { .context_length = 4, .chunk_rows = 2 };
-    const int32_t tokens[] = { 0, (int32_t)mf_model_vocab_size(model) - 1 };
-    if (mf_model_context_length(model) < options.context_length) options.context_length = 1;
-    if (mf_session_open(&session, model, &options, NULL) != MF_OK) return;
-    mf_status status = mf_session_feed(session, tokens, options.context_length == 1 ? 1 : 2, NULL);
-    /* weights of zero and an epsilon of zero make NaN, which has an error of its own */
-    must(status == MF_ERR_NOT_FINITE || (status == MF_OK && mf_session_logits(session)));
-    mf_session_close(session);
-}
-
-static void try_files(const mf_files *files)
-{
-    struct failing_allocator heap;
-    mf_engine *engine;
-    mf_model *model;
-    mf_error why = { 0 };
-    failing_allocator_init(&heap);
-    mf_engine_options options = {
-        .thread_count = 1, .backend = "reference", .allocator = &heap.allocator, .files = files
-    };
-    must(mf_engine_open(&engine, &options, &why) == MF_OK);
-    heap.limit_bytes = MEMORY_MAX;
-    mf_status status = mf_model_open(&model, engine, "m", NULL, &why);
-    must((status == MF_OK) == (model != NULL));
-    must(status == MF_OK || why.text[0] != '\0');
-    if (model) run(model);
-    mf_model_close(model);
-    mf_engine_close(engine);
-    must(heap.live_bytes == 0);
-}
+enum { FRONT = 5, DATA_MAX = 4 << 20 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -74,8 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memory_files_init(&files);
     memory_files_put(&files, "m/config.json", data + FRONT, config_bytes);
     memory_files_put(&files, "m/model.safetensors", file, file_bytes);
-    try_files(&files.files);
-    must(files.open_count == 0);
+    fuzzed_model_try(&files, "m", fuzzed_model_run);
     free(file);
     return 0;
 }

@@ -5,21 +5,15 @@
  * A tokenizer that begins with '{' is tokenizer.json, any other tiktoken.model; an empty part
  * is a file that is not there.  The weights are a tiny model's and right.  What opens must have
  * end tokens within its vocabulary, and decode what it encodes to. */
-#include "api/handles.h"
 #include "model/chat_template.h"
-#include "support/failing_allocator.h"
+#include "support/fuzzed_model.h"
 #include "support/tiny_model.h"
 
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { TEXTS = 4, MEMORY_MAX = 64 << 20 };
-
-static void must(bool condition)
-{
-    if (!condition) abort();
-}
+enum { TEXTS = 4 };
 
 /* One layer, and room for the ids of a tiktoken.model: it always has 256 reserved ones. */
 static const struct tiny_model *weights(void)
@@ -34,47 +28,12 @@ static const struct tiny_model *weights(void)
     return &tiny;
 }
 
-static void encode(const struct tokenizer *tokenizer, uint32_t vocab_size)
+static void use(mf_model *model)
 {
-    static const char text[] = "It's 2024 <|im_end|> e\u0301\xFF";
-    struct token_list ids = { 0 };
-    mf_error why;
-    if (!tokenizer) return;
-    if (tokenizer_encode(&ids, tokenizer, text, sizeof text - 1, SPECIAL_PARSE, &why) == MF_OK) {
-        for (size_t i = 0; i < ids.count; i++) {
-            must(ids.ids[i] >= 0 && (uint32_t)ids.ids[i] < vocab_size);
-            must(tokenizer_token_text(tokenizer, ids.ids[i]) != NULL);
-        }
-    }
-    must(tokenizer_bos(tokenizer) < (int32_t)vocab_size);
-    token_list_free(&ids);
-}
-
-static void try_model(const mf_files *files)
-{
-    struct failing_allocator heap;
-    mf_engine *engine;
-    mf_model *model;
-    mf_error why = { 0 };
-    failing_allocator_init(&heap);
-    mf_engine_options options = {
-        .thread_count = 1, .backend = "reference", .allocator = &heap.allocator, .files = files
-    };
-    must(mf_engine_open(&engine, &options, &why) == MF_OK);
-    heap.limit_bytes = MEMORY_MAX;
-    mf_status status = mf_model_open(&model, engine, TINY_PATH, NULL, &why);
-    must((status == MF_OK) == (model != NULL));
-    must(status == MF_OK || why.text[0] != '\0');
-    if (model) {
-        const struct model_config *config = &model->model.config;
-        for (size_t i = 0; i < config->end_token_count; i++)
-            must(config->end_tokens[i] >= 0 &&
-                 (uint32_t)config->end_tokens[i] < config->vocab_size);
-        encode(model->model.tokenizer, config->vocab_size);
-    }
-    mf_model_close(model);
-    mf_engine_close(engine);
-    must(heap.live_bytes == 0);
+    const struct model_config *config = &model->model.config;
+    for (size_t i = 0; i < config->end_token_count; i++)
+        must(config->end_tokens[i] >= 0 && (uint32_t)config->end_tokens[i] < config->vocab_size);
+    fuzzed_model_encode(model);
 }
 
 static void try_template(const mf_files *files)
@@ -105,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         data += length + (end != NULL);
         size -= length + (end != NULL);
     }
-    try_model(&files.files);
+    fuzzed_model_try(&files, TINY_PATH, use);
     try_template(&files.files);
     must(files.open_count == 0);
     return 0;
