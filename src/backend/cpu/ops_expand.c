@@ -154,7 +154,7 @@ static struct attend_tile expand_tile(const struct expansion *e, size_t index)
                                       .rows = rows,
                                       .packs = (const uint16_t *)(const void *)latents,
                                       .x_rows = KV_PAGE_TOKENS,
-                                      .cols = latent,
+                                      .cols = matrix_cols(latent),
                                       .out = out });
         kernels->matrix->end();
     } else {
