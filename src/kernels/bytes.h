@@ -41,6 +41,21 @@ LANES_INLINE __m256i dot4_half(__m256i sums, __m256i u, __m256i s)
 }
 #endif
 
+#if defined(__ARM_FEATURE_DOTPROD)
+/* sums[l] += Σ a[4l + i]·s[4l + i], both signed. */
+LANES_INLINE int_lanes dot4_signed(int_lanes sums, bytes a, bytes s)
+{
+    int8x16_t x[4], y[4];
+    int32x4_t z[4];
+    memcpy(x, &a, sizeof x);
+    memcpy(y, &s, sizeof y);
+    memcpy(z, &sums, sizeof z);
+    for (int i = 0; i < 4; i++) z[i] = vdotq_s32(z[i], x[i], y[i]);
+    memcpy(&sums, z, sizeof z);
+    return sums;
+}
+#endif
+
 /* sums[l] += Σ u[4l + i]·s[4l + i], u unsigned and below 128, s signed. */
 LANES_INLINE int_lanes dot4_small(int_lanes sums, bytes u, bytes s)
 {
@@ -57,6 +72,8 @@ LANES_INLINE int_lanes dot4_small(int_lanes sums, bytes u, bytes s)
     for (int i = 0; i < 2; i++) c[i] = dot4_half(c[i], a[i], b[i]);
     memcpy(&sums, c, sizeof c);
     return sums;
+#elif defined(__ARM_FEATURE_DOTPROD)
+    return dot4_signed(sums, u, s); /* below 128 it is the same number */
 #else
     int8_t factors[BYTES];
     memcpy(factors, &s, sizeof factors);
@@ -66,14 +83,28 @@ LANES_INLINE int_lanes dot4_small(int_lanes sums, bytes u, bytes s)
 #endif
 }
 
-/* The same for u up to 255.  Without VNNI pairs of products are added in 16 bits and
- * would overflow, so the top bit goes on its own. */
+/* The same for u up to 255.  With AVX but without VNNI pairs of products are added in 16 bits
+ * and would overflow, so the top bit goes on its own.  ARM without its int8 extension has no
+ * product of unsigned with signed: u - 128 is signed, and 128·Σs makes up for it. */
 LANES_INLINE int_lanes dot4(int_lanes sums, bytes u, bytes s)
 {
-#if defined(__AVX512VNNI__) || !defined(__AVX2__)
-    return dot4_small(sums, u, s);
-#else
+#if defined(__AVX2__) && !defined(__AVX512VNNI__)
     return dot4_small(dot4_small(sums, u & 127, s), u & 128, s);
+#elif defined(__ARM_FEATURE_MATMUL_INT8)
+    uint8x16_t x[4];
+    int8x16_t y[4];
+    int32x4_t z[4];
+    memcpy(x, &u, sizeof x);
+    memcpy(y, &s, sizeof y);
+    memcpy(z, &sums, sizeof z);
+    for (int i = 0; i < 4; i++) z[i] = vusdotq_s32(z[i], x[i], y[i]);
+    memcpy(&sums, z, sizeof z);
+    return sums;
+#elif defined(__ARM_FEATURE_DOTPROD)
+    int_lanes none = { 0 };
+    return dot4_signed(sums, u ^ 128, s) + (dot4_signed(none, (bytes){ 0 } + 1, s) << 7);
+#else
+    return dot4_small(sums, u, s);
 #endif
 }
 
@@ -106,6 +137,10 @@ LANES_INLINE bytes nibbles_of_16s(const uint8_t *first, const uint8_t *second)
     __m512i counts = _mm512_setr_epi64(0, 0, 0x0004000400040004, 0x0004000400040004, 0, 0,
                                        0x0004000400040004, 0x0004000400040004);
     return (bytes)_mm512_and_si512(_mm512_srlv_epi16(twice, counts), _mm512_set1_epi8(15));
+#elif defined(__ARM_FEATURE_DOTPROD)
+    uint8x16_t a = vld1q_u8(first), b = vld1q_u8(second);
+    uint8x16_t parts[4] = { a & 15, a >> 4, b & 15, b >> 4 };
+    return bytes_load(parts);
 #else
     uint8_t out[BYTES];
     for (int i = 0; i < 16; i++) {
@@ -118,18 +153,55 @@ LANES_INLINE bytes nibbles_of_16s(const uint8_t *first, const uint8_t *second)
 #endif
 }
 
+#if defined(__ARM_FEATURE_DOTPROD)
+/* `value` in number i where bit i is set, else 0. */
+LANES_INLINE bytes bytes_where(uint64_t set, uint8_t value)
+{
+    const uint8x16_t each = { 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128 };
+    const uint8x16_t halves = { 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1 };
+    uint8x16_t stored = vreinterpretq_u8_u64(vdupq_n_u64(set)), parts[4];
+    for (int i = 0; i < 4; i++) {
+        uint8x16_t spread = vqtbl1q_u8(stored, halves + (uint8_t)(2 * i));
+        parts[i] = vtstq_u8(spread, each) & value;
+    }
+    return bytes_load(parts);
+}
+#endif
+
 /* 16 of one table for each number below 16. */
 LANES_INLINE bytes bytes_look_up(const uint8_t table[16], bytes index)
 {
 #if defined(__AVX512BW__)
     __m512i tables = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)table));
     return (bytes)_mm512_shuffle_epi8(tables, (__m512i)index);
+#elif defined(__ARM_FEATURE_DOTPROD)
+    uint8x16_t parts[4], levels = vld1q_u8(table);
+    memcpy(parts, &index, sizeof parts);
+    for (int i = 0; i < 4; i++) parts[i] = vqtbl1q_u8(levels, parts[i]);
+    return bytes_load(parts);
 #else
     uint8_t out[BYTES];
     for (int i = 0; i < BYTES; i++) out[i] = table[index[i]];
     return bytes_load(out);
 #endif
 }
+
+#if defined(__ARM_FEATURE_DOTPROD)
+/* Eight numbers of a stream: the two bytes that number j may lie in, shifted to their place. */
+LANES_INLINE uint8x8_t eight_from_stream(uint8x16_t stored, unsigned first, unsigned bits)
+{
+    uint8_t places[16];
+    int16_t shifts[8];
+    for (unsigned j = 0; j < 8; j++) {
+        places[2 * j] = (uint8_t)(first + j * bits / 8);
+        places[2 * j + 1] = (uint8_t)(first + j * bits / 8 + 1);
+        shifts[j] = (int16_t) - (int)(j * bits % 8);
+    }
+    uint16x8_t pairs = vreinterpretq_u16_u8(vqtbl1q_u8(stored, vld1q_u8(places)));
+    uint16x8_t shifted = vshlq_u16(pairs, vld1q_s16(shifts));
+    return vmovn_u16(shifted & (uint16_t)((1u << bits) - 1));
+}
+#endif
 
 /* 64 numbers of `bits` (a constant below 8) bits each, a stream with the lowest bit first. */
 LANES_INLINE bytes bytes_from_stream(const uint8_t *p, unsigned bits)
@@ -148,6 +220,18 @@ LANES_INLINE bytes bytes_from_stream(const uint8_t *p, unsigned bits)
     __m512i shifts = _mm512_set1_epi64((long long)(ramp * bits));
     return (bytes)_mm512_and_si512(_mm512_multishift_epi64_epi8(shifts, spread),
                                    _mm512_set1_epi8((char)mask));
+#elif defined(__ARM_FEATURE_DOTPROD)
+    /* Sixteen numbers have 2·bits bytes; the last 16 bytes are loaded where there are no more.
+     * A second byte that would lie behind them is 0 and is not needed. */
+    uint8x16_t parts[4];
+    (void)mask;
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned begin = 2 * bits * i, end = 8 * bits - 16, from = begin < end ? begin : end;
+        uint8x16_t stored = vld1q_u8(p + from);
+        parts[i] = vcombine_u8(eight_from_stream(stored, begin - from, bits),
+                               eight_from_stream(stored, begin - from + bits, bits));
+    }
+    return bytes_load(parts);
 #else
     uint8_t out[BYTES];
     for (int i = 0; i < BYTES; i += 8, p += bits) {

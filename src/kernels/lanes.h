@@ -159,6 +159,14 @@ LANES_INLINE lanes lanes_fma(lanes a, lanes b, lanes c)
     for (int i = 0; i < 2; i++) z[i] = _mm256_fmadd_ps(x[i], y[i], z[i]);
     memcpy(&c, z, sizeof c);
     return c;
+#elif defined(__ARM_FEATURE_DOTPROD)
+    float32x4_t x[4], y[4], z[4];
+    memcpy(x, &a, sizeof x);
+    memcpy(y, &b, sizeof y);
+    memcpy(z, &c, sizeof z);
+    for (int i = 0; i < 4; i++) z[i] = vfmaq_f32(z[i], x[i], y[i]);
+    memcpy(&c, z, sizeof c);
+    return c;
 #else
     for (int i = 0; i < LANES; i++) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
     return c;

@@ -6,6 +6,7 @@ extern const struct kernels kernels_avx512;
 extern const struct kernels kernels_avx512vnni;
 extern const struct kernels kernels_amx;
 extern const struct kernels kernels_neon;
+extern const struct kernels kernels_neoni8mm;
 
 static bool runs_anywhere(const struct machine *machine)
 {
@@ -49,6 +50,13 @@ static bool runs_neon(const struct machine *machine)
 }
 #endif
 
+#ifdef HAVE_KERNELS_NEONI8MM
+static bool runs_neoni8mm(const struct machine *machine)
+{
+    return runs_neon(machine) && machine->neon_i8mm;
+}
+#endif
+
 /* Best first. */
 static const struct {
     const struct kernels *kernels;
@@ -65,6 +73,9 @@ static const struct {
 #endif
 #ifdef HAVE_KERNELS_AVX2
     { &kernels_avx2, runs_avx2 },
+#endif
+#ifdef HAVE_KERNELS_NEONI8MM
+    { &kernels_neoni8mm, runs_neoni8mm },
 #endif
 #ifdef HAVE_KERNELS_NEON
     { &kernels_neon, runs_neon },

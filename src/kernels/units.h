@@ -45,6 +45,8 @@ LANES_INLINE float unit_f16(const uint8_t *p)
 {
 #if defined(__F16C__)
     return _cvtsh_ss(load_u16(p));
+#elif defined(__ARM_FEATURE_DOTPROD)
+    return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(load_u16(p)))), 0);
 #else
     return f32_from_f16(load_u16(p));
 #endif
@@ -80,6 +82,11 @@ LANES_INLINE half_lanes half_lanes_from_16_bits(eight_words words, bool brain)
     }
 #if defined(__F16C__)
     return (half_lanes)_mm256_cvtph_ps((__m128i)words);
+#elif defined(__ARM_FEATURE_DOTPROD)
+    float16x8_t halves = (float16x8_t)words;
+    float32x4_t parts[2] = { vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves) };
+    memcpy(&result, parts, sizeof result);
+    return result;
 #else
     for (int i = 0; i < 8; i++) result[i] = f32_from_f16(words[i]);
     return result;
@@ -220,6 +227,8 @@ LANES_INLINE void block32_fifth_bits(struct unit *u, const struct unit_place *at
         uint64_t bits = low | high << 32;
 #if defined(__AVX512BW__)
         u->q[v] |= (bytes)_mm512_maskz_set1_epi8(bits, 16);
+#elif defined(__ARM_FEATURE_DOTPROD)
+        u->q[v] |= bytes_where(bits, 16);
 #else
         for (int i = 0; i < BYTES; i++) u->q[v][i] |= (uint8_t)((bits >> i & 1) << 4);
 #endif
