@@ -153,7 +153,8 @@ mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
                                    .allocator = &engine->allocator,
                                    .path = path,
                                    .seeds = seeds,
-                                   .logger = &engine->logger };
+                                   .logger = &engine->logger,
+                                   .uncached = options->memory_bytes != 0 };
     mf_status status = model_open(&model->model, &source, why);
     if (status != MF_OK) {
         engine->allocator.release(engine->allocator.user, model, sizeof *model);

@@ -117,6 +117,13 @@ mf_status file_read(const struct file *file, void *out, uint64_t offset, size_t 
     return MF_OK;
 }
 
+void file_forget(const struct file *file)
+{
+    if (!file->handle || !file->files->descriptor) return;
+    int descriptor = file->files->descriptor(file->files->user, file->handle);
+    if (descriptor >= 0) posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
+}
+
 mf_status file_read_whole_new(char **out, size_t *length, const mf_files *files, const char *path,
                               size_t limit, mf_error *why)
 {

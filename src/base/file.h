@@ -27,6 +27,9 @@ void file_close(struct file *file); /* a zeroed struct is legal */
 mf_status file_read(const struct file *file, void *out, uint64_t offset, size_t count,
                     mf_error *why);
 
+/* What the page cache holds of the file leaves it, unless others use it; a request. */
+void file_forget(const struct file *file);
+
 /* The whole file, terminated by a NUL that is not counted; freed with free().
  * A file above `limit` bytes is refused before anything is allocated. */
 mf_status file_read_whole_new(char **out, size_t *length, const mf_files *files, const char *path,

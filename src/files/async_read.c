@@ -308,9 +308,7 @@ size_t async_reader_alignment(const struct async_reader *reader, uint32_t file)
 
 void async_reader_forget(const struct async_reader *reader)
 {
-    for (size_t i = 0; i < reader->source_count; i++)
-        if (reader->sources[i].descriptor >= 0)
-            posix_fadvise(reader->sources[i].descriptor, 0, 0, POSIX_FADV_DONTNEED);
+    for (size_t i = 0; i < reader->source_count; i++) file_forget(reader->sources[i].file);
 }
 
 void async_reader_lend(struct async_reader *r, uint32_t tag, void *memory, size_t bytes)

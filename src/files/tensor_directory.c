@@ -103,11 +103,26 @@ struct tensor *tensor_find(const struct tensor_directory *directory, const char 
     return number == NAME_UNKNOWN ? NULL : &directory->tensors[number];
 }
 
+/* With the page cache never holding more than a piece, and what the kernel read ahead. */
+static mf_status read_uncached(const struct file *file, uint8_t *out, uint64_t offset,
+                               uint64_t bytes, mf_error *why)
+{
+    enum { PIECE = 16 << 20 };
+    mf_status status = MF_OK;
+    for (uint64_t at = 0; at < bytes && status == MF_OK; at += PIECE) {
+        status = file_read(file, out + at, offset + at, min_size(bytes - at, PIECE), why);
+        file_forget(file);
+    }
+    return status;
+}
+
 mf_status tensor_read(const struct tensor_directory *directory, const struct tensor *tensor,
                       void *out, mf_error *why)
 {
     const struct file *file = &directory->files[tensor->file];
-    mf_status status = file_read(file, out, tensor->offset, tensor->bytes, why);
+    mf_status status = directory->uncached
+                           ? read_uncached(file, out, tensor->offset, tensor->bytes, why)
+                           : file_read(file, out, tensor->offset, tensor->bytes, why);
     if (status != MF_OK || !tensor->checksummed) return status;
     if (checksum_of(out, tensor->bytes) == tensor->checksum) return MF_OK;
     return fail(why, MF_ERR_IO,

@@ -35,6 +35,7 @@ struct tensor_directory {
     struct tensor *tensors;
     size_t count, capacity;
     struct name_table names; /* name to index into tensors; built by _finish */
+    bool uncached;           /* what is read does not stay in the page cache */
 };
 
 void tensor_directory_init(struct tensor_directory *directory, const mf_allocator *allocator);

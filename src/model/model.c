@@ -255,6 +255,7 @@ mf_status model_open(struct model *out, const struct model_source *source, mf_er
     *out = (struct model){ 0 };
     arena_init(&out->arena, source->allocator);
     tensor_directory_init(&out->directory, source->allocator);
+    out->directory.uncached = source->uncached;
     metadata_init(&out->metadata, source->allocator);
     packed_manifest_init(&out->packed, source->allocator);
     mf_status status = open_parts(out, source, why);

@@ -37,6 +37,7 @@ struct model_source {
     const char *path;
     const struct seeds_paths *seeds; /* the ancestors' files one by one; NULL: found from path */
     const struct logger *logger;
+    bool uncached; /* what is read does not stay in the page cache */
     bool describe; /* no weight is read: weights.origins says where they lie */
 };
 
