@@ -8,7 +8,10 @@ enum {
 };
 
 /* To go up, a level must be cheaper by this; to go down it may be dearer by this. */
-static const double gain_up = 0.96, gain_down = 1.015;
+static const double gain_up = 0.95, gain_down = 1.02;
+
+/* Waiting must be this share of the time, or there is nothing to win. */
+static const double waiting_min = 0.04;
 
 static const float trust[PREFETCH_LEVELS] = { 2.0f, 0.5f, 0.25f, 0.1f, 0.025f };
 static const float trust_min = 0.01f;
@@ -55,7 +58,7 @@ static void begin_steady(struct prefetch *p)
     p->in_trial = false;
     p->tokens = 0;
     p->level = p->home;
-    p->steady_seconds = p->steady_waited = 0;
+    p->steady_seconds = p->steady_waiting = 0;
 }
 
 static void end_trial(struct prefetch *p)
@@ -79,7 +82,7 @@ static void end_trial(struct prefetch *p)
 static void trial_token(struct prefetch *p)
 {
     struct prefetch_costs *costs = p->level == p->home ? &p->at_home : &p->at_other;
-    if (costs->count < PREFETCH_TRIAL) costs->seconds[costs->count++] = p->seconds;
+    if (costs->count < PREFETCH_TRIAL) costs->seconds[costs->count++] = p->cost;
     p->tokens++;
     p->level = p->tokens / BLOCK_TOKENS % 2 == 0 ? p->home : p->other;
     if (p->tokens == 2 * PREFETCH_TRIAL) end_trial(p);
@@ -87,19 +90,19 @@ static void trial_token(struct prefetch *p)
 
 static void steady_token(struct prefetch *p)
 {
-    p->steady_seconds += p->seconds;
     if (++p->tokens < p->steady_tokens) return;
-    bool hopeless = p->home == 0 && p->steady_waited < (1 - gain_up) * p->steady_seconds;
+    bool hopeless = p->home == 0 && p->steady_waiting < waiting_min * p->steady_seconds;
     if (hopeless)
         begin_steady(p);
     else
         begin_trial(p);
 }
 
-void prefetch_visit(struct prefetch *p, double seconds, double waited)
+void prefetch_visit(struct prefetch *p, double seconds, double waiting, double predicting)
 {
-    p->seconds += seconds;
-    p->steady_waited += waited;
+    p->cost += waiting + predicting;
+    p->steady_seconds += seconds;
+    p->steady_waiting += waiting;
     if (++p->visits + 1 != p->visits_per_token) return;
     if (p->in_trial)
         trial_token(p);
@@ -110,7 +113,7 @@ void prefetch_visit(struct prefetch *p, double seconds, double waited)
 void prefetch_token(struct prefetch *p)
 {
     p->visits = 0;
-    p->seconds = 0;
+    p->cost = 0;
 }
 
 void prefetch_learn(struct prefetch *p, uint32_t rank, bool needed)

@@ -10,9 +10,10 @@
  *     3   every tenth time
  *     4   every fortieth time: where a read takes long but many go on at once
  *
- * The level is found by trial.  What a token cost is the whole time from its first visit
- * to its last: waiting, predicting, and whatever reads ahead take from the arithmetic.
- * So disk, cache, model and load need no model here.
+ * The level is found by trial.  What a token costs is the time that it waits for reads,
+ * which a wrong prediction makes longer, and the time that predicting and beginning to
+ * read takes; so disk, cache, model and load need no model here.  Time in which it computes
+ * is left out: it varies by more than there is to find.
  *
  *              home, other, home, other … two tokens each
  *            ┌────────────────────────────────────────────┐   other: one level up or
@@ -47,8 +48,8 @@ struct prefetch {
     uint32_t steady_tokens; /* how long a steady phase lasts */
     struct prefetch_costs at_home, at_other;
     uint32_t visits; /* of the token at hand … */
-    double seconds;  /* … and what they took */
-    double steady_seconds, steady_waited;
+    double cost;     /* … and what they cost, in seconds */
+    double steady_seconds, steady_waiting;
     float right[PREFETCH_RANKS]; /* share of predictions that came true */
 };
 
@@ -56,8 +57,9 @@ struct prefetch {
  * against level 0; with less than two visits per token nothing can be read ahead. */
 void prefetch_init(struct prefetch *out, uint32_t visits_per_token, uint32_t per_token);
 
-/* From the token's last visit to this one it took so long, and so much of it was waiting. */
-void prefetch_visit(struct prefetch *prefetch, double seconds, double waited);
+/* From the token's last visit to this one it took so long, of which so much was waiting,
+ * and so much was work that reading ahead makes. */
+void prefetch_visit(struct prefetch *prefetch, double seconds, double waiting, double predicting);
 
 /* A token begins with this visit. */
 void prefetch_token(struct prefetch *prefetch);

@@ -323,7 +323,7 @@ struct expert_counters expert_store_counters(const struct expert_store *store)
 void expert_store_reset_counters(struct expert_store *store)
 {
     store->counters = (struct expert_counters){ 0 };
-    store->waited_then = 0;
+    store->waited_then = store->predicted_then = 0;
     async_reader_activity(store->reader, &store->disk_before);
     memset(store->uses, 0, (size_t)store->layers * store->experts * sizeof *store->uses);
 }

@@ -30,7 +30,8 @@ static void judge_time(struct expert_store *store, const struct expert_wish *wis
     bool decode = wish->rows <= DECODE_ROWS_MAX && store->visit_rows == wish->rows;
     if (decode && wish->layer > store->visit_layer)
         prefetch_visit(&store->prefetch, now - store->visit_at,
-                       store->counters.wait_seconds - store->waited_then);
+                       store->counters.wait_seconds - store->waited_then,
+                       store->counters.predict_seconds - store->predicted_then);
     else
         prefetch_token(&store->prefetch);
 }

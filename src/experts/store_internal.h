@@ -96,9 +96,9 @@ struct expert_store {
     /* of the visit at hand */
     uint64_t visit; /* its number */
     uint32_t visit_layer, visit_rows;
-    double visit_at;    /* when it began … */
-    double waited_then; /* … and how much had been waited until then */
-    uint32_t *pending;  /* [experts] asked for and not yet handed out */
+    double visit_at;                    /* when it began … */
+    double waited_then, predicted_then; /* … and what the counters said then */
+    uint32_t *pending;                  /* [experts] asked for and not yet handed out */
     size_t pending_count;
     struct place_list missing; /* by place in the file */
     uint32_t *one_row;         /* [experts] what a visit without numbers stands for */

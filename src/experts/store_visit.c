@@ -57,6 +57,7 @@ void expert_visit_begin_rows(struct expert_visit *visit, struct expert_store *st
     store->visit_rows = wish->rows;
     store->visit_at = now;
     store->waited_then = store->counters.wait_seconds;
+    store->predicted_then = store->counters.predict_seconds;
     store->pending_count = wish->count;
     for (size_t i = 0; i < wish->count; i++) {
         store->pending[i] = wish->experts[i];

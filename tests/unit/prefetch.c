@@ -35,7 +35,7 @@ static void spend_token(struct prefetch *p, const struct device *device, double 
     prefetch_token(p);
     for (unsigned layer = 1; layer < LAYERS; layer++) {
         double seconds = device->cost[p->level] * noise(share);
-        prefetch_visit(p, seconds, waiting * seconds);
+        prefetch_visit(p, seconds, waiting * seconds, 0);
     }
 }
 
@@ -114,7 +114,7 @@ static void half_a_token_does_not_count(void **state)
     prefetch_init(&p, LAYERS, PER_TOKEN);
     for (unsigned i = 0; i < 100; i++) {
         prefetch_token(&p);
-        for (unsigned layer = 2; layer < LAYERS; layer++) prefetch_visit(&p, 1, 0);
+        for (unsigned layer = 2; layer < LAYERS; layer++) prefetch_visit(&p, 1, 0.5, 0);
         assert_int_equal(p.tokens, 0);
     }
 }
