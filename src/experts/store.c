@@ -48,6 +48,8 @@ static mf_status open_reader(struct expert_store *store, enum reading how, mf_er
                                            .engine = options->engine,
                                            .direct = store->direct,
                                            .uncached = how != READING_KEPT || options->promise,
+                                           .clock = options->clock,
+                                           .hire = options->hire,
                                            .buffer_count = (size_t)store->layers * store->experts };
     if (how == READING_MAPPED) { /* pages are brought in by threads, and stay */
         reader.engine = READ_ENGINE_THREADS;

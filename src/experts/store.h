@@ -99,6 +99,8 @@ struct expert_store_options {
     bool unchecked;        /* what the packed layout's checksums say does not matter */
     enum read_engine engine;
     enum expert_ahead { AHEAD_MEASURED, AHEAD_NEVER, AHEAD_ALWAYS } ahead;
+    const struct clock *clock; /* NULL: the real one */
+    read_crew_function hire;   /* NULL: as `engine` says; for tests */
     enum expert_place { PLACE_BY_SIZE, PLACE_RESIDENT, PLACE_MAPPED } place; /* or refused */
     struct tracer *tracer; /* hears of reads; may be NULL */
 };

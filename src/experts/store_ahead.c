@@ -70,7 +70,7 @@ uint32_t ahead_level(const struct expert_store *store)
 
 uint32_t expert_store_wants_predictions(struct expert_store *store)
 {
-    store->asked_at = clock_seconds();
+    store->asked_at = clock_now(store->options.clock);
     return prefetch_ranks(&store->prefetch, ahead_level(store));
 }
 
@@ -128,7 +128,7 @@ void expert_store_expect(struct expert_store *store, uint32_t layer, const uint3
         while (*end) end = &(*end)->next;
     }
     async_reader_submit(store->reader, reads);
-    store->counters.predict_seconds += clock_seconds() - store->asked_at;
+    store->counters.predict_seconds += clock_now(store->options.clock) - store->asked_at;
 }
 
 /* ------------------------------------------------------------------ a prompt */

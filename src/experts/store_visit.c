@@ -47,7 +47,7 @@ static void want(struct expert_store *store, uint32_t place)
 void expert_visit_begin_rows(struct expert_visit *visit, struct expert_store *store,
                              const struct expert_wish *wish)
 {
-    double now = clock_seconds();
+    double now = clock_now(store->options.clock);
     reading_collect(store, false);
     visit_end(store);
     ahead_judge(store, wish, now);
@@ -126,10 +126,10 @@ static size_t hand_out(const struct expert_visit *visit, struct expert_lease *le
 /* Nothing is ready: waits for a read.  False: there is none, and no slot for one. */
 static bool wait_for_reads(struct expert_store *store)
 {
-    double begin = clock_seconds();
+    double begin = clock_now(store->options.clock);
     bool came = reading_collect(store, true);
     store->counters.waits++;
-    store->counters.wait_seconds += clock_seconds() - begin;
+    store->counters.wait_seconds += clock_now(store->options.clock) - begin;
     return came;
 }
 

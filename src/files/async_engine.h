@@ -49,6 +49,10 @@ struct read_crew {
         void (*wake)(struct read_crew *crew, uint32_t room);
         /* The reader is stopping, and nothing is under way. */
         void (*free)(struct read_crew *crew);
+        /* The owner looks for finished reads, and with `block` there are none yet and it has
+         * nothing else to do: it may carry reads out itself.  With the lock, which may be
+         * let go meanwhile.  NULL: it can be of no help. */
+        void (*help)(struct read_crew *crew, bool block);
         /* See async_reader_lend; NULL memory takes it back.  By the owner, without the
          * lock.  NULL: of no use here. */
         void (*lend)(struct read_crew *crew, uint32_t tag, void *memory, size_t bytes);
@@ -60,6 +64,7 @@ struct async_reader {
     const mf_allocator *allocator;
     struct read_source *sources; /* [source_count], one for each file */
     size_t source_count;
+    const struct clock *clock;
     size_t buffer_count;
     size_t outstanding; /* submitted and not yet given back; the owner's */
     struct read_crew *crews[CHOICE_WAYS];

@@ -57,7 +57,7 @@ struct async_read *async_reader_take(struct async_reader *r, const struct read_c
     bool room_ahead = r->ahead_under_way < depth - depth / 4;
     if (!read && room_ahead) read = read_queue_take(&r->ahead);
     if (!read) return NULL;
-    read->started_at = clock_seconds();
+    read->started_at = clock_now(r->clock);
     if (r->under_way == 0) r->busy_since = read->started_at;
     read->beside = r->under_way++;
     r->ahead_under_way += read->ahead;
@@ -95,7 +95,7 @@ static void learn_from(struct async_reader *r, const struct async_read *read, do
 
 void async_reader_finish(struct async_reader *r, struct async_read *read)
 {
-    double now = clock_seconds();
+    double now = clock_now(r->clock);
     r->busy_seconds = busy_seconds(r, now);
     r->busy_since = now;
     r->under_way--;
@@ -221,6 +221,11 @@ static mf_status hire_crews(struct async_reader *r, const struct async_reader_op
 {
     bool plain = options->engine == READ_ENGINE_BEST && !options->direct;
     mf_status status = MF_OK;
+    if (options->hire) {
+        status = options->hire(&r->crews[0], r, why);
+        r->crew_count += status == MF_OK;
+        return status;
+    }
     if (!plain && options->engine != READ_ENGINE_THREADS) {
 #ifdef MOEFLUX_HAVE_URING
         status = read_crew_uring_new(&r->crews[0], r, why);
@@ -242,7 +247,9 @@ mf_status async_reader_new(struct async_reader **out, const struct async_reader_
     struct async_reader *r = allocator->allocate(allocator->user, sizeof *r, CACHE_LINE);
     *out = NULL;
     if (!r) return fail_memory(why, sizeof *r);
-    *r = (struct async_reader){ .allocator = allocator, .buffer_count = options->buffer_count };
+    *r = (struct async_reader){ .allocator = allocator,
+                                .clock = options->clock,
+                                .buffer_count = options->buffer_count };
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->done, NULL);
     read_pace_init(&r->pace, DEPTH_AT_FIRST, DEPTH_MAX);
@@ -292,7 +299,7 @@ void async_reader_activity(struct async_reader *r, struct read_activity *out)
                                    .reads = r->reads,
                                    .retries = r->retries,
                                    .bytes = r->bytes,
-                                   .seconds = busy_seconds(r, clock_seconds()) };
+                                   .seconds = busy_seconds(r, clock_now(r->clock)) };
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -369,6 +376,8 @@ struct async_read *async_reader_wait(struct async_reader *r, bool block)
 {
     if (r->outstanding == 0) return NULL;
     pthread_mutex_lock(&r->lock);
+    struct read_crew *crew = r->crews[r->choice.active];
+    if (crew->functions->help) crew->functions->help(crew, block && !r->finished.head);
     while (block && !r->finished.head) pthread_cond_wait(&r->done, &r->lock);
     struct async_read *list = take_all(&r->finished);
     pthread_mutex_unlock(&r->lock);

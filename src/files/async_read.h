@@ -51,6 +51,14 @@ struct async_read {
     struct async_read *next;
 };
 
+struct async_reader;
+struct read_crew;
+struct clock;
+
+/* Hires a crew that is not known here; for tests (async_engine.h). */
+typedef mf_status (*read_crew_function)(struct read_crew **out, struct async_reader *reader,
+                                        mf_error *why);
+
 enum read_engine { READ_ENGINE_BEST, READ_ENGINE_THREADS, READ_ENGINE_URING };
 
 struct async_reader_options {
@@ -58,9 +66,11 @@ struct async_reader_options {
     const struct file *files; /* borrowed, stay open and in place */
     size_t file_count;
     enum read_engine engine;
-    bool direct;         /* past the page cache where the file allows it */
-    bool uncached;       /* bytes read through the page cache do not stay there because of us */
-    size_t buffer_count; /* tags that memory may be lent for, from 0 */
+    bool direct;   /* past the page cache where the file allows it */
+    bool uncached; /* bytes read through the page cache do not stay there because of us */
+    const struct clock *clock; /* NULL: the real one */
+    read_crew_function hire;   /* NULL: as `engine` says */
+    size_t buffer_count;       /* tags that memory may be lent for, from 0 */
 };
 
 /* What the disk has done. */
@@ -71,8 +81,6 @@ struct read_activity {
     uint64_t bytes;
     double seconds; /* in which at least one read was under way */
 };
-
-struct async_reader;
 
 /* READ_ENGINE_BEST: for direct reads, if the files have descriptors and the kernel lets
  * us, io_uring or threads, whichever is faster; else threads, because io_uring copies

@@ -64,6 +64,17 @@ static int64_t attempt(const struct async_read *read, const struct read_source *
     return got < 0 ? -errno : got;
 }
 
+/* With the lock, which is let go while the read lasts. */
+static void carry_out(struct async_reader *reader, struct async_read *read)
+{
+    pthread_mutex_unlock(&reader->lock);
+    const struct read_source *source = &reader->sources[read->file];
+    while (!read_advance(read, source, attempt(read, source))) continue;
+    read_leave_no_trace(read, source);
+    pthread_mutex_lock(&reader->lock);
+    async_reader_finish(reader, read);
+}
+
 static void *work(void *argument)
 {
     struct threads_crew *t = argument;
@@ -78,15 +89,20 @@ static void *work(void *argument)
             continue;
         }
         async_reader_wake(reader); /* who was woken with this thread may be busy by now */
-        pthread_mutex_unlock(&reader->lock);
-        const struct read_source *source = &reader->sources[read->file];
-        while (!read_advance(read, source, attempt(read, source))) continue;
-        read_leave_no_trace(read, source);
-        pthread_mutex_lock(&reader->lock);
-        async_reader_finish(reader, read);
+        carry_out(reader, read);
     }
     pthread_mutex_unlock(&reader->lock);
     return NULL;
+}
+
+/* A read from the page cache takes less time than waking a thread for it. */
+static void threads_help(struct read_crew *crew, bool block)
+{
+    struct async_reader *reader = crew->reader;
+    const struct async_read *first = reader->demand.head;
+    if (!block || !first || reader->sources[first->file].direct >= 0) return;
+    struct async_read *read = async_reader_take(reader, crew);
+    if (read) carry_out(reader, read);
 }
 
 /* 0, or the errno value of why there is not one more. */
@@ -124,9 +140,9 @@ static void threads_free(struct read_crew *crew)
     allocator->release(allocator->user, t, sizeof *t);
 }
 
-static const struct read_crew_functions threads_functions = { .name = "threads",
-                                                              .wake = threads_wake,
-                                                              .free = threads_free };
+static const struct read_crew_functions threads_functions = {
+    .name = "threads", .wake = threads_wake, .free = threads_free, .help = threads_help
+};
 
 mf_status read_crew_threads_new(struct read_crew **out, struct async_reader *reader, mf_error *why)
 {

@@ -1,34 +1,47 @@
-/* read_ahead.c: how much of what a layer will choose does its router know one layer before?
+/* read_ahead.c: what reading ahead knows, and what it makes of it.
  *
  * Pebble reads its held-out text token by token.  When a layer has chosen, the next one's
- * router is applied to the state at hand, as the engine does when it predicts; as many
- * experts as that layer will have must contain at least 70% of them. */
+ * router is applied to the state at hand, as the engine does when it predicts.  What was
+ * chosen and what was predicted is written down; then the store walks through it again, on
+ * disks in a time of their own (virtual_disk.h), with and without reading ahead. */
 #include "support/test.h"
 
 #include "api/handles.h"
+#include "support/virtual_disk.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { TOKENS = 200, PER_TOKEN_MAX = 16 };
+enum { TOKENS = 400, SETTLED = 150, LAYERS_MAX = 8, PER_TOKEN = 8, PREDICTED = 24 };
 
+/* What one token wanted of one layer, and what the layer before expected. */
+struct choice {
+    uint32_t wanted[PER_TOKEN];
+    uint32_t predicted[PREDICTED];
+    float weights[PREDICTED];
+};
+
+static struct choice choices[TOKENS][LAYERS_MAX];
+static size_t token_index;
+static mf_engine *engine;
+static mf_model *model;
 static struct forward *forward;
 static float *scratch; /* the recipe's own, for the step's is in use */
-static uint32_t predicted[PER_TOKEN_MAX];
-static bool known; /* `predicted` is for the layer that comes next */
-static uint64_t chosen, foreseen;
 
 static void must(mf_status status, const mf_error *why)
 {
     if (status != MF_OK) fail_msg("%s (%s)", why->text, why->origin);
 }
 
+/* ---------------------------------------------------------------- recording */
+
 static void predict(uint32_t layer)
 {
     const struct recipe *recipe = &forward->recipes.predict;
-    float *buffers[GRAPH_BUFFERS_MAX], weights[PER_TOKEN_MAX];
+    struct choice *choice = &choices[token_index][layer];
+    float *buffers[GRAPH_BUFFERS_MAX];
     mf_error why = { 0 };
-    struct routes routes = { predicted, weights, forward->config->experts_per_token };
+    struct routes routes = { choice->predicted, choice->weights, PREDICTED };
     buffers_place(buffers, &recipe->plan, &recipe->graph, forward->shared, scratch,
                   forward->row_capacity);
     struct frame frame = { .row_count = 1,
@@ -46,23 +59,37 @@ static void see_routes(void *user, uint32_t layer, struct routes *routes, size_t
 {
     (void)user;
     assert_int_equal(rows, 1);
-    for (uint32_t i = 0; known && i < routes->per_row; i++)
-        for (uint32_t j = 0; j < routes->per_row; j++)
-            foreseen += routes->experts[i] == predicted[j];
-    chosen += known ? routes->per_row : 0;
-    known = layer + 1 < forward->config->layer_count;
-    if (known) predict(layer + 1);
+    memcpy(choices[token_index][layer].wanted, routes->experts, sizeof choices[0][0].wanted);
+    if (layer + 1 < forward->config->layer_count) predict(layer + 1);
 }
 
-static void the_next_router_knows_most(void **state)
+static void record(mf_session *session, const char *path)
+{
+    const struct observer looking_on = { .routes = see_routes };
+    char *text;
+    size_t length, count;
+    mf_error why = { 0 };
+    must(file_read_whole_new(&text, &length, &files_posix, path, 1 << 20, &why), &why);
+    int32_t *ids = calloc(length + 1, sizeof *ids);
+    must(mf_model_tokenize(model, ids, length, &count, text, length, MF_SPECIAL_PARSE, &why), &why);
+    assert_true(count > TOKENS);
+    forward = &session->session.forward;
+    assert_int_equal(forward->config->experts_per_token, PER_TOKEN);
+    assert_true(forward->config->layer_count <= LAYERS_MAX);
+    scratch = calloc(forward->row_capacity * forward->recipes.scratch_width + 1, sizeof *scratch);
+    forward->observer = &looking_on;
+    for (token_index = 0; token_index < TOKENS; token_index++)
+        must(mf_session_feed(session, &ids[token_index], 1, &why), &why);
+    free(scratch);
+    free(ids);
+    free(text);
+}
+
+static int set_up(void **state)
 {
     (void)state;
-    const struct observer looking_on = { .routes = see_routes };
     const char *source = getenv("MOEFLUX_SOURCE");
-    char path[PATH_CAPACITY], *text;
-    size_t length, count;
-    mf_engine *engine;
-    mf_model *model;
+    char path[PATH_CAPACITY];
     mf_session *session;
     mf_session_options options = { .context_length = TOKENS, .chunk_rows = 1 };
     mf_error why = { 0 };
@@ -71,23 +98,179 @@ static void the_next_router_knows_most(void **state)
     must(mf_model_open(&model, engine, path, NULL, &why), &why);
     must(mf_session_open(&session, model, &options, &why), &why);
     snprintf(path, sizeof path, "%s/tests/fixtures/pebble/heldout.txt", source);
-    must(file_read_whole_new(&text, &length, &files_posix, path, 1 << 20, &why), &why);
-    int32_t *ids = calloc(length + 1, sizeof *ids);
-    must(mf_model_tokenize(model, ids, length, &count, text, length, MF_SPECIAL_PARSE, &why), &why);
-    assert_true(count > TOKENS);
-    forward = &session->session.forward;
-    scratch = calloc(forward->row_capacity * forward->recipes.scratch_width + 1, sizeof *scratch);
-    forward->observer = &looking_on;
-    for (size_t i = 0; i < TOKENS; i++) must(mf_session_feed(session, &ids[i], 1, &why), &why);
+    record(session, path);
+    mf_session_close(session);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    mf_model_close(model);
+    mf_engine_close(engine);
+    return 0;
+}
+
+/* ------------------------------------------------------------------- replay */
+
+/* Seconds of arithmetic: as on two cores of a laptop. */
+static const double mixer_seconds = 200e-6, expert_seconds = 30e-6, predict_seconds = 50e-6;
+
+struct outcome {
+    double seconds, waiting; /* of the tokens after SETTLED */
+    uint32_t level;
+    struct expert_counters counters;
+};
+
+static void expect_next(struct expert_store *store, struct virtual_disk *disk,
+                        const struct choice *next, uint32_t layer)
+{
+    uint32_t ranks = expert_store_wants_predictions(store);
+    uint32_t ids[PREDICTED];
+    float weights[PREDICTED];
+    if (ranks == 0) return;
+    virtual_disk_spend(disk, predict_seconds);
+    size_t count = 0;
+    for (uint32_t i = 0; i < PREDICTED; i++) { /* the surest `ranks`, in ascending order of id */
+        uint32_t surer = 0;
+        for (uint32_t j = 0; j < PREDICTED; j++) surer += next->weights[j] > next->weights[i];
+        if (surer >= ranks) continue;
+        ids[count] = next->predicted[i];
+        weights[count++] = next->weights[i];
+    }
+    expert_store_expect(store, layer, ids, weights, count);
+}
+
+static void replay_layer(struct expert_store *store, struct virtual_disk *disk, size_t token,
+                         uint32_t layer)
+{
+    const struct choice *choice = &choices[token][layer];
+    struct expert_visit visit;
+    struct expert_lease leases[PER_TOKEN];
+    mf_status status = MF_OK;
+    size_t given, total = 0;
+    virtual_disk_spend(disk, mixer_seconds);
+    expert_visit_begin(&visit, store, layer, choice->wanted, PER_TOKEN);
+    if (layer + 1 < model->model.config.layer_count)
+        expect_next(store, disk, choice + 1, layer + 1);
+    while ((given = expert_visit_next(&visit, leases, PER_TOKEN, &status, NULL)) > 0) {
+        virtual_disk_spend(disk, (double)given * expert_seconds);
+        for (size_t i = 0; i < given; i++) expert_lease_end(&leases[i]);
+        total += given;
+    }
+    assert_int_equal(status, MF_OK);
+    assert_int_equal(total, PER_TOKEN);
+}
+
+static struct outcome replay(struct virtual_disk disk, enum expert_ahead ahead)
+{
+    struct expert_store *store;
+    struct outcome out = { 0 };
+    mf_error why = { 0 };
+    virtual_disk_present = &disk;
+    struct expert_store_options options = { .allocator = &allocator_heap,
+                                            .directory = &model->model.directory,
+                                            .layers = model->model.weights.layers,
+                                            .config = &model->model.config,
+                                            .budget_bytes =
+                                                expert_store_sizes(model->experts).slot_bytes / 4,
+                                            .ahead = ahead,
+                                            .clock = virtual_disk_clock(&disk),
+                                            .hire = virtual_disk_hire };
+    must(expert_store_open(&store, &options, &why), &why);
+    double begin = 0;
+    for (size_t token = 0; token < TOKENS; token++) {
+        if (token == SETTLED) {
+            begin = disk.now;
+            expert_store_reset_counters(store);
+        }
+        for (uint32_t layer = 0; layer < model->model.config.layer_count; layer++)
+            replay_layer(store, &disk, token, layer);
+        assert_true(expert_store_check_invariants(store));
+    }
+    out.seconds = disk.now - begin;
+    out.counters = expert_store_counters(store);
+    out.waiting = out.counters.wait_seconds;
+    out.level = expert_store_sizes(store).ahead_level;
+    expert_store_free(store);
+    return out;
+}
+
+static void compare(struct outcome *never, struct outcome *measured, const char *name,
+                    struct virtual_disk disk)
+{
+    *never = replay(disk, AHEAD_NEVER);
+    *measured = replay(disk, AHEAD_MEASURED);
+    double tokens = TOKENS - SETTLED, ms = 1e3 / tokens;
+    print_message("    %s: %.2f ms per token, %.2f of it waiting; with read-ahead %.2f, %.2f "
+                  "(level %u; %.1f reads ahead, %.1f wasted)\n",
+                  name, ms * never->seconds, ms * never->waiting, ms * measured->seconds,
+                  ms * measured->waiting, measured->level,
+                  (double)measured->counters.ahead_reads / tokens,
+                  (double)measured->counters.ahead_wasted / tokens);
+}
+
+/* -------------------------------------------------------------------- tests */
+
+/* As many as the layer will have, compared as sets. */
+static void the_next_router_knows_most(void **state)
+{
+    (void)state;
+    uint64_t chosen = 0, foreseen = 0;
+    for (size_t token = 0; token < TOKENS; token++)
+        for (uint32_t layer = 1; layer < model->model.config.layer_count; layer++) {
+            const struct choice *c = &choices[token][layer];
+            for (uint32_t i = 0; i < PREDICTED; i++) {
+                uint32_t surer = 0;
+                for (uint32_t j = 0; j < PREDICTED; j++) surer += c->weights[j] > c->weights[i];
+                for (uint32_t j = 0; surer < PER_TOKEN && j < PER_TOKEN; j++)
+                    foreseen += c->wanted[j] == c->predicted[i];
+            }
+            chosen += PER_TOKEN;
+        }
     double recall = (double)foreseen / (double)chosen;
     print_message("    %.1f%% of %llu choices\n", 100 * recall, (unsigned long long)chosen);
     assert_true(recall >= 0.70);
-    free(scratch);
-    free(ids);
-    free(text);
-    mf_session_close(session);
-    mf_model_close(model);
-    mf_engine_close(engine);
+}
+
+/* 2 ms more for every read: it stays on, and two fifths of the waiting are gone. */
+static void slow_reads_are_waited_for_less(void **state)
+{
+    (void)state;
+    struct outcome never, measured;
+    compare(&never, &measured, "2 ms",
+            (struct virtual_disk){ .latency = 2.003e-3, .bytes_per_second = 5e9 });
+    assert_true(measured.level > 0);
+    assert_true(measured.waiting <= 0.6 * never.waiting);
+    assert_true(measured.seconds < never.seconds);
+}
+
+/* Reads from the page cache: it goes to nothing and costs nothing. */
+static void quick_reads_are_left_alone(void **state)
+{
+    (void)state;
+    struct outcome never, measured;
+    compare(&never, &measured, "page cache",
+            (struct virtual_disk){ .latency = 3e-6, .bytes_per_second = 5e9 });
+    assert_int_equal(measured.level, 0);
+    assert_int_equal(measured.counters.ahead_reads, 0);
+    assert_true(measured.seconds <= 1.01 * never.seconds);
+}
+
+/* A disk that is busy all the time has no room for mistakes; where it is idle while the
+ * mixer computes, the surest ones pay. */
+static void a_disk_at_its_limit_is_not_made_slower(void **state)
+{
+    (void)state;
+    static const double rates[] = { 50e6, 200e6, 1e9 };
+    for (size_t i = 0; i < COUNT_OF(rates); i++) {
+        struct outcome never, measured;
+        char name[32];
+        snprintf(name, sizeof name, "%.0f MB/s", 1e-6 * rates[i]);
+        compare(&never, &measured, name,
+                (struct virtual_disk){ .latency = 100e-6, .bytes_per_second = rates[i] });
+        assert_true(measured.seconds <= 1.02 * never.seconds);
+    }
 }
 
 int main(void)
@@ -96,6 +279,11 @@ int main(void)
         fprintf(stderr, "SKIPPED: needs MOEFLUX_SOURCE\n");
         return EXIT_SKIPPED;
     }
-    const struct CMUnitTest tests[] = { cmocka_unit_test(the_next_router_knows_most) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_next_router_knows_most),
+        cmocka_unit_test(slow_reads_are_waited_for_less),
+        cmocka_unit_test(quick_reads_are_left_alone),
+        cmocka_unit_test(a_disk_at_its_limit_is_not_made_slower),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
 }
