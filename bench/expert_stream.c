@@ -50,12 +50,12 @@ static void predict(uint32_t layer, const uint32_t *wanted, uint32_t count, uint
     uint32_t ids[2 * PER_TOKEN_MAX];
     float weights[2 * PER_TOKEN_MAX];
     uint32_t known = 0;
-    if (recall == 0 || !expert_store_wants_predictions(store)) return;
+    if (recall == 0 || !expert_store_wants_predictions(store, 1)) return;
     for (uint32_t i = 0; i < count; i++)
         if (random_below(100) < recall) ids[known++] = wanted[i];
     for (uint32_t i = known; i < 2 * count; i++) ids[i] = random_below(experts);
     for (uint32_t i = 0; i < 2 * count; i++) weights[i] = 1.0f / (float)(i + 1);
-    expert_store_expect(store, layer, ids, weights, 2 * count);
+    expert_store_expect(store, layer, 1, ids, weights, 2 * count);
 }
 
 static void visit(uint32_t layer, const uint32_t *wanted, uint32_t count, const uint32_t *next)

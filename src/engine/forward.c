@@ -160,26 +160,38 @@ static struct expert_work work_for(const struct forward *f, const struct expert_
                                  .pair_count = f->bucket_ends[e] - begin };
 }
 
+static bool has_experts(const struct forward *f, uint32_t layer)
+{
+    return layer < f->config->layer_count && f->config->ffns[layer] == FFN_EXPERTS;
+}
+
 /* Lets the store read ahead: a layer's router, applied before its time to the state at
- * hand, finds three quarters of what it will choose. */
-static mf_status predict_experts(const struct step *step, uint32_t layer, mf_error *why)
+ * hand, finds three quarters of what it will choose; one layer earlier, two thirds. */
+static mf_status predict_experts(const struct step *step, uint32_t next, mf_error *why)
 {
     struct forward *f = step->forward;
-    if (layer >= f->config->layer_count || f->config->ffns[layer] != FFN_EXPERTS) return MF_OK;
-    if (step->row_count > PREDICTED_ROWS) {
-        expert_store_expect_rows(f->experts, layer, (uint32_t)step->row_count);
-        return MF_OK;
+    mf_status status = MF_OK;
+    uint32_t ranks;
+    for (uint32_t reach = 1; status == MF_OK && has_experts(f, next); reach++, next++) {
+        if ((ranks = expert_store_wants_predictions(f->experts, reach)) == 0) break;
+        struct routes routes = f->predicted;
+        if (ranks < routes.per_row) routes.per_row = ranks;
+        status =
+            run_routed(step, &f->recipes.predict, f->weights->layers[next].slots, &routes, why);
+        if (status == MF_OK)
+            expert_store_expect(f->experts, next, reach, routes.experts, routes.weights,
+                                step->row_count * routes.per_row);
     }
-    uint32_t ranks = expert_store_wants_predictions(f->experts);
-    if (ranks == 0) return MF_OK;
-    struct routes routes = f->predicted;
-    if (ranks < routes.per_row) routes.per_row = ranks;
-    mf_status status =
-        run_routed(step, &f->recipes.predict, f->weights->layers[layer].slots, &routes, why);
-    if (status == MF_OK)
-        expert_store_expect(f->experts, layer, routes.experts, routes.weights,
-                            step->row_count * routes.per_row);
     return status;
+}
+
+/* Nothing is known of a token before its first layer: the embedding says a fifth. */
+static mf_status expect_experts(const struct step *step, uint32_t next, bool begins, mf_error *why)
+{
+    struct forward *f = step->forward;
+    if (step->row_count <= PREDICTED_ROWS) return begins ? MF_OK : predict_experts(step, next, why);
+    if (has_experts(f, next)) expert_store_expect_rows(f->experts, next, (uint32_t)step->row_count);
+    return MF_OK;
 }
 
 /* Experts come in any order; each writes its own rows, the sum runs in ascending id. */
@@ -194,7 +206,7 @@ static mf_status run_experts(const struct step *step, uint32_t layer, mf_error *
                                 .rows = (uint32_t)step->row_count,
                                 .uses = f->expert_uses };
     expert_visit_begin_rows(&visit, f->experts, &wish);
-    mf_status status = predict_experts(step, layer + 1, why);
+    mf_status status = expect_experts(step, layer + 1, false, why);
     if (status != MF_OK) return status;
     uint64_t time = trace_now(f->backend->tracer);
     while ((count = expert_visit_next(&visit, f->leases, f->config->experts, &status, why)) > 0) {
@@ -322,7 +334,7 @@ mf_status forward_step(struct forward *f, const struct step_part *parts, size_t 
 
     mf_status status = run_recipe(&step, &f->recipes.start, f->weights->slots, why);
     if (status == MF_OK) observe_hidden(&step, -1);
-    if (status == MF_OK) status = predict_experts(&step, 0, why);
+    if (status == MF_OK) status = expect_experts(&step, 0, true, why);
     for (uint32_t layer = 0; layer < f->config->layer_count && status == MF_OK; layer++) {
         for (size_t s = 0; s < part_count; s++)
             sequence_view(parts[s].sequence, layer, &f->spans[s]);

@@ -142,10 +142,12 @@ void expert_lease_end(struct expert_lease *lease);
  * (prefetch.h).  Asking first saves the work of predicting: the answer is how many
  * experts per row are worth naming, and the time between the two calls counts as the
  * price of the prediction.  Predictions change no result.
+ * `reach`: how many visits before the layer's own this is said, from 1 on; what is said
+ * again later, and better, counts then.
  * `weights` say how sure each of the `count` ids is; an id may stand there twice. */
-uint32_t expert_store_wants_predictions(struct expert_store *store);
-void expert_store_expect(struct expert_store *store, uint32_t layer, const uint32_t *experts,
-                         const float *weights, size_t count);
+uint32_t expert_store_wants_predictions(struct expert_store *store, uint32_t reach);
+void expert_store_expect(struct expert_store *store, uint32_t layer, uint32_t reach,
+                         const uint32_t *experts, const float *weights, size_t count);
 
 /* The same for a step of so many rows that each expert is likely to be wanted. */
 void expert_store_expect_rows(struct expert_store *store, uint32_t layer, uint32_t rows);

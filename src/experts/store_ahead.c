@@ -13,15 +13,18 @@
 /* How right were the predictions for this layer? */
 static void judge_predictions(struct expert_store *store, const struct expert_wish *wish)
 {
+    size_t kept = 0;
     for (size_t i = 0; i < store->prediction_count; i++) {
-        const struct prediction *prediction = &store->predictions[i];
-        if (layer_of(store, prediction->place) != wish->layer) break;
-        bool right = wish->uses[prediction->place % store->experts] > 0;
-        prefetch_learn(&store->prefetch, prediction->rank, right);
+        struct prediction prediction = store->predictions[i];
+        uint32_t layer = layer_of(store, prediction.place);
+        if (layer > wish->layer) store->predictions[kept++] = prediction;
+        if (layer != wish->layer) continue;
+        bool right = wish->uses[prediction.place % store->experts] > 0;
+        prefetch_learn(&store->prefetch, prediction.reach, prediction.rank, right);
         store->counters.predictions++;
         store->counters.predictions_right += right;
     }
-    store->prediction_count = 0;
+    store->prediction_count = kept;
 }
 
 /* What has the visit that ends cost in time?  Those of prompts say nothing. */
@@ -68,10 +71,10 @@ uint32_t ahead_level(const struct expert_store *store)
     return store->options.ahead == AHEAD_ALWAYS ? ALWAYS_LEVEL : store->prefetch.level;
 }
 
-uint32_t expert_store_wants_predictions(struct expert_store *store)
+uint32_t expert_store_wants_predictions(struct expert_store *store, uint32_t reach)
 {
     store->asked_at = clock_now(store->options.clock);
-    return prefetch_ranks(&store->prefetch, ahead_level(store));
+    return prefetch_ranks(&store->prefetch, reach, ahead_level(store));
 }
 
 /* Of the list, the surest that comes after `last` (the first among equals first);
@@ -88,42 +91,41 @@ static size_t next_surest(const float *weights, size_t count, size_t last)
     return best;
 }
 
-static bool is_known(const struct expert_store *store, uint32_t place)
+static bool is_known(const struct expert_store *store, size_t first, uint32_t place)
 {
     if (store->slot_of[place] != NO_SLOT) return true;
-    for (size_t i = 0; i < store->prediction_count; i++)
+    for (size_t i = first; i < store->prediction_count; i++)
         if (store->predictions[i].place == place) return true;
     return false;
 }
 
 /* Those that are not in memory, ranked. */
-static void rank_predictions(struct expert_store *store, uint32_t layer, const uint32_t *experts,
-                             const float *weights, size_t count)
+static void rank_predictions(struct expert_store *store, uint32_t layer, uint32_t reach,
+                             const uint32_t *experts, const float *weights, size_t count)
 {
-    size_t at = count;
-    store->prediction_count = 0;
+    size_t at = count, first = store->prediction_count;
     for (uint32_t rank = 0; rank < PREFETCH_RANKS; rank++) {
         at = next_surest(weights, count, at);
-        if (at == count) return;
+        if (at == count || store->prediction_count == PREDICTIONS) return;
         uint32_t place = place_of(store, layer, experts[at]);
-        if (!is_known(store, place))
-            store->predictions[store->prediction_count++] = (struct prediction){ place, rank };
+        if (!is_known(store, first, place))
+            store->predictions[store->prediction_count++] =
+                (struct prediction){ place, (uint16_t)reach, (uint16_t)rank };
     }
 }
 
-void expert_store_expect(struct expert_store *store, uint32_t layer, const uint32_t *experts,
-                         const float *weights, size_t count)
+void expert_store_expect(struct expert_store *store, uint32_t layer, uint32_t reach,
+                         const uint32_t *experts, const float *weights, size_t count)
 {
     struct async_read *reads = NULL, **end = &reads;
     uint32_t level = ahead_level(store);
-    rank_predictions(store, layer, experts, weights, count);
-    store->ahead_layer = layer;
-    store->ahead_whole = false;
+    size_t first = store->prediction_count;
+    rank_predictions(store, layer, reach, experts, weights, count);
     slots_begin_taking(store);
-    for (size_t i = 0; i < store->prediction_count; i++) {
+    for (size_t i = first; i < store->prediction_count; i++) {
         const struct prediction *prediction = &store->predictions[i];
-        if (!prefetch_trusts(&store->prefetch, prediction->rank, level)) continue;
-        float distance = prefetch_distance(&store->prefetch, prediction->rank);
+        if (!prefetch_trusts(&store->prefetch, reach, prediction->rank, level)) continue;
+        float distance = prefetch_distance(&store->prefetch, reach, prediction->rank);
         if (!reading_begin(store, end, prediction->place, distance, true)) break;
         while (*end) end = &(*end)->next;
     }
@@ -148,7 +150,6 @@ void expert_store_expect_rows(struct expert_store *store, uint32_t layer, uint32
     if (rows <= DECODE_ROWS_MAX || !want_most(store, rows)) return;
     bool known = store->prompt_rows[layer] >= rows / 2;
     store->ahead_layer = layer;
-    store->ahead_whole = true;
     store->coming.count = store->coming.next = 0;
     for (uint32_t e = 0; e < store->experts; e++) {
         uint32_t place = place_of(store, layer, e);

@@ -17,9 +17,10 @@
 #include "experts/store.h"
 
 enum {
-    REQUESTS = 1024,    /* reads that may be submitted at a time */
-    VICTIMS_MAX = 64,   /* found in one look at the slots */
-    ALWAYS_LEVEL = 2,   /* of AHEAD_ALWAYS */
+    REQUESTS = 1024,                               /* reads that may be submitted at a time */
+    VICTIMS_MAX = 64,                              /* found in one look at the slots */
+    PREDICTIONS = PREFETCH_RANKS * PREFETCH_REACH, /* that have not come true or false yet */
+    ALWAYS_LEVEL = 2,                              /* of AHEAD_ALWAYS */
     DECODE_ROWS_MAX = 4 /* a step of more rows wants too many experts to predict each */
 };
 
@@ -52,7 +53,8 @@ struct slot_read {
 
 /* An expert that was not in memory when it was predicted. */
 struct prediction {
-    uint32_t place, rank;
+    uint32_t place;
+    uint16_t reach, rank; /* said so many visits before its layer's, at this rank */
 };
 
 struct victim {
@@ -104,9 +106,8 @@ struct expert_store {
     uint32_t *one_row;         /* [experts] what a visit without numbers stands for */
 
     struct prefetch prefetch;
-    uint32_t ahead_layer; /* the layer that is expected next; NO_LAYER: none */
-    bool ahead_whole;     /* nearly all of its experts */
-    struct prediction predictions[PREFETCH_RANKS];
+    uint32_t ahead_layer; /* of which a prompt will want nearly all experts; NO_LAYER: none */
+    struct prediction predictions[PREDICTIONS];
     size_t prediction_count;
     struct place_list coming; /* what a prompt will want of that layer, by place in the file */
     uint8_t *prompt_uses;     /* [layers x experts] did the last piece of a prompt want it? */

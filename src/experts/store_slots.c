@@ -54,12 +54,14 @@ static bool is_evictable(const struct expert_store *store, const struct expert_s
     return slot->state == SLOT_READY && slot->leases == 0 && slot->wanted != store->visit;
 }
 
-/* Expected visits until the slot's expert is used.  What was read ahead is used next; so
- * is all of a layer that a prompt comes to. */
+/* Expected visits until the slot's expert is used.  What was read ahead is used when its
+ * layer comes; so is all of a layer that a prompt comes to. */
 static float distance_of(const struct expert_store *store, const struct expert_slot *slot)
 {
     uint32_t layer = layer_of(store, slot->place);
-    if (layer == store->ahead_layer && (slot->ahead || store->ahead_whole)) return 1.0f;
+    if (layer == store->ahead_layer) return 1.0f;
+    uint32_t until = (layer + store->layers - store->eviction.present) % store->layers;
+    if (slot->ahead && until > 0 && until <= PREFETCH_REACH) return (float)until;
     return eviction_distance(&store->eviction, layer, slot->place % store->experts);
 }
 

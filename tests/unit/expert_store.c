@@ -250,12 +250,12 @@ static void expect_something(void)
 {
     uint32_t experts[2 * PER_TOKEN];
     float weights[2 * PER_TOKEN];
-    if (!expert_store_wants_predictions(store)) return;
+    if (!expert_store_wants_predictions(store, 1)) return;
     for (size_t i = 0; i < 2 * PER_TOKEN; i++) {
         experts[i] = (uint32_t)(rand() % EXPERTS);
         weights[i] = (float)rand();
     }
-    expert_store_expect(store, random_layer(), experts, weights, 2 * PER_TOKEN);
+    expert_store_expect(store, random_layer(), 1, experts, weights, 2 * PER_TOKEN);
     assert_true(expert_store_check_invariants(store));
 }
 
@@ -501,10 +501,10 @@ static void predictions_come_true(void **state)
     ahead = AHEAD_ALWAYS;
     assert_true(open_store(READ_ENGINE_THREADS, 4 * LEAST));
     assert_int_equal(visit_all(0, others, 2, 2, NULL), MF_OK);
-    assert_true(expert_store_wants_predictions(store));
-    expert_store_expect(store, 2, experts, weights, 3);
+    assert_true(expert_store_wants_predictions(store, 1));
+    expert_store_expect(store, 2, 1, experts, weights, 3);
     assert_int_equal(visit_all(0, others, 2, 2, NULL), MF_OK); /* stops what has not begun */
-    expert_store_expect(store, 2, experts, weights, 3);
+    expert_store_expect(store, 2, 1, experts, weights, 3);
     assert_int_equal(visit_all(2, experts, 3, 3, NULL), MF_OK);
     struct expert_counters c = expert_store_counters(store);
     assert_true(c.ahead_reads >= 3);
@@ -516,13 +516,13 @@ static void predictions_come_true(void **state)
     /* One who asks for no predictions gets none; a complete store wants none. */
     ahead = AHEAD_NEVER;
     assert_true(open_store(READ_ENGINE_THREADS, LEAST));
-    assert_false(expert_store_wants_predictions(store));
+    assert_false(expert_store_wants_predictions(store, 1));
     close_store();
     ahead = AHEAD_ALWAYS;
     assert_true(open_store(READ_ENGINE_THREADS, ENOUGH));
-    assert_true(expert_store_wants_predictions(store));
+    assert_true(expert_store_wants_predictions(store, 1));
     read_everything();
-    assert_false(expert_store_wants_predictions(store)); /* it is complete */
+    assert_false(expert_store_wants_predictions(store, 1)); /* it is complete */
     close_store();
     ahead = AHEAD_MEASURED;
 }
@@ -536,8 +536,8 @@ static void wrong_predictions_are_waste(void **state)
     ahead = AHEAD_ALWAYS;
     assert_true(open_store(READ_ENGINE_THREADS, LEAST));
     for (int round = 0; round < 20; round++) {
-        assert_true(expert_store_wants_predictions(store));
-        expert_store_expect(store, 2, wrong, weights, 2);
+        assert_true(expert_store_wants_predictions(store, 1));
+        expert_store_expect(store, 2, 1, wrong, weights, 2);
         assert_int_equal(visit_all(2, needed, 4, 4, NULL), MF_OK);
         assert_int_equal(visit_all(4, needed, 4, 4, NULL), MF_OK);
     }
