@@ -3,8 +3,9 @@
 #include "base/status.h"
 
 /* Room of a worker for one step: a prompt's reads all experts of all layers, which is two
- * events each.  Handed over long before that, while they are in the caches. */
-enum { EVENTS = 1 << 15, EVENTS_KEPT = 1 << 10 };
+ * events each, and computes them in three parts.  Handed over long before that, while they
+ * are in the caches. */
+enum { EVENTS = 1 << 16, EVENTS_KEPT = 1 << 10 };
 
 static size_t events_bytes(const struct tracer *tracer)
 {
@@ -209,6 +210,13 @@ void trace_walk_next_slow(struct trace_walk *walk, const char *name, mf_stage st
         add_span(tracer, walk->worker,
                  (struct span_parts){ name, walk->begin, walk->done, 0, stage });
     walk->begin = now;
+}
+
+void trace_walk_part_slow(struct trace_walk *walk, struct trace_part part)
+{
+    add_span(walk->tracer, walk->worker,
+             (struct span_parts){ part.name, walk->begin, walk->done, part.detail, part.stage });
+    walk->begin = trace_ticks(walk->tracer);
 }
 
 void trace_counter_slow(struct tracer *tracer, const char *name, uint64_t value)

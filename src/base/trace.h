@@ -148,6 +148,12 @@ static inline void trace_read(struct tracer *tracer, struct trace_read read)
  *     for (…) { compute; trace_walk_done(&walk); barrier; trace_walk_next(&walk, name, stage); }
  *
  * A span is an operation without the barrier; the stage's time is worker 0's with it. */
+struct trace_part {
+    const char *name;
+    mf_stage stage;
+    uint32_t detail; /* the event's */
+};
+
 struct trace_walk {
     struct tracer *tracer; /* NULL: this worker records nothing */
     unsigned worker;
@@ -170,6 +176,13 @@ void trace_walk_next_slow(struct trace_walk *walk, const char *name, mf_stage st
 static inline void trace_walk_next(struct trace_walk *walk, const char *name, mf_stage stage)
 {
     if (walk->tracer) trace_walk_next_slow(walk, name, stage);
+}
+
+/* The same for a part of a stage whose time is added up as a whole: a span and no more. */
+void trace_walk_part_slow(struct trace_walk *walk, struct trace_part part);
+static inline void trace_walk_part(struct trace_walk *walk, struct trace_part part)
+{
+    if (walk->tracer && walk->tracer->function) trace_walk_part_slow(walk, part);
 }
 
 #endif

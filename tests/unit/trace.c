@@ -241,6 +241,8 @@ static size_t ops_of_step(const mf_session *session)
 
 struct tally {
     size_t ops[2]; /* of each worker; stages that are no operations are not among them */
+    size_t gates[2], downs[2]; /* parts of expert work, of each worker */
+    size_t batches;            /* of experts */
     size_t layers, tokens, prompts, reads_begun, reads_ended;
 };
 
@@ -256,8 +258,11 @@ static void count_event(struct tally *tally, const mf_trace_event *e, uint32_t l
         tally->layers += strcmp(e->name, "layer") == 0;
         tally->tokens += strcmp(e->name, "token") == 0;
         tally->prompts += strcmp(e->name, "prompt") == 0;
-    } else if (e->stage != MF_STAGE_EXPERT_WAIT && e->stage != MF_STAGE_EXPERTS &&
-               e->stage != MF_STAGE_PREDICTION) {
+    } else if (e->stage == MF_STAGE_EXPERTS) {
+        tally->batches += strcmp(e->name, mf_stage_name(MF_STAGE_EXPERTS)) == 0;
+        tally->gates[e->worker] += strcmp(e->name, "gate and up") == 0;
+        tally->downs[e->worker] += strcmp(e->name, "down") == 0;
+    } else if (e->stage != MF_STAGE_EXPERT_WAIT && e->stage != MF_STAGE_PREDICTION) {
         tally->ops[e->worker]++;
     }
 }
@@ -293,6 +298,12 @@ static void a_trace_is_complete_and_changes_nothing(void **state)
     size_t ops = steps * (ops_of_step(session) - head_ops) + heads * head_ops;
     assert_int_equal(tally.ops[0], ops);
     assert_int_equal(tally.ops[1], ops);
+    assert_true(tally.batches >= steps);
+    for (int i = 0; i < 2; i++) { /* once at least in every batch, in either arithmetic */
+        assert_true(tally.gates[i] >= tally.batches);
+        assert_int_equal(tally.gates[i], tally.downs[i]);
+        assert_int_equal(tally.gates[i], tally.gates[0]);
+    }
     assert_int_equal(tally.layers, steps * tiny_standard.layers);
     assert_int_equal(tally.prompts, 2);
     assert_int_equal(tally.tokens, TOKENS - PROMPT);

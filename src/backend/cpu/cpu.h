@@ -152,7 +152,23 @@ struct expert_job {
     const struct kernels *kernels;
     struct worker worker;
     float *scratch, *shared;
+    struct trace_walk *walk;
 };
+
+/* A part of the work is done, which a trace shows: rows of one expert, or experts. */
+static inline void cpu_expert_done(const struct expert_job *job, const char *part, size_t count)
+{
+    trace_walk_done(job->walk);
+    trace_walk_part(job->walk, (struct trace_part){ part, MF_STAGE_EXPERTS, (uint32_t)count });
+}
+
+/* The same, and the next part needs what all workers have done. */
+static inline void cpu_expert_meet(const struct expert_job *job, const char *part, size_t count)
+{
+    trace_walk_done(job->walk);
+    worker_barrier(job->worker);
+    trace_walk_part(job->walk, (struct trace_part){ part, MF_STAGE_EXPERTS, (uint32_t)count });
+}
 mf_status cpu_run_experts(struct backend *backend, const struct expert_batch *batch, mf_error *why);
 void cpu_experts_exact(const struct expert_job *job);
 void cpu_experts_integers(const struct expert_job *job);

@@ -13,11 +13,13 @@ static void run_worker(void *argument, struct worker worker)
 {
     const struct expert_run *run = argument;
     struct cpu_backend *cpu = run->cpu;
+    struct trace_walk walk = trace_walk_begin(cpu->base.tracer, worker.index);
     run->way(&(struct expert_job){ .batch = run->batch,
                                    .kernels = cpu->kernels,
                                    .worker = worker,
                                    .scratch = cpu->scratch + worker.index * cpu->scratch_floats,
-                                   .shared = cpu->scratch + worker.count * cpu->scratch_floats });
+                                   .shared = cpu->scratch + worker.count * cpu->scratch_floats,
+                                   .walk = &walk });
 }
 
 /* The pairs of `batch` whose rows decode, or do not, as a batch of their own. */

@@ -66,10 +66,11 @@ void cpu_experts_exact(const struct expert_job *job)
     struct share share = worker_share(job->worker, batch->work_count * blocks, 1);
     for (size_t i = share.begin; i < share.end; i++)
         hidden_block(job, &batch->works[i / blocks], i % blocks);
-    worker_barrier(job->worker);
+    cpu_expert_meet(job, "gate and up", batch->work_count);
 
     blocks = blocks_of(&batch->works[0].view.down);
     share = worker_share(job->worker, batch->work_count * blocks, 1);
     for (size_t i = share.begin; i < share.end; i++)
         answer_block(job, &batch->works[i / blocks], i % blocks);
+    cpu_expert_done(job, "down", batch->work_count);
 }

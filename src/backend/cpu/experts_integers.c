@@ -121,11 +121,13 @@ void cpu_experts_integers(const struct expert_job *job)
                                  .row_units = units_of(view->gate.cols),
                                  .hidden_units = units_of(view->down.cols) };
     e.hidden = e.rows + job->batch->row_count * e.row_units;
+    size_t experts = job->batch->work_count;
     make_row_units(&e);
-    worker_barrier(job->worker);
+    cpu_expert_meet(job, "rows to integers", experts);
     run_blocks(&e, view->gate.rows, hidden_block);
-    worker_barrier(job->worker);
+    cpu_expert_meet(job, "gate and up", experts);
     make_hidden_units(&e);
-    worker_barrier(job->worker);
+    cpu_expert_meet(job, "hidden to integers", experts);
     run_blocks(&e, view->down.rows, answer_block);
+    cpu_expert_done(job, "down", experts);
 }

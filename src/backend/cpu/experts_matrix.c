@@ -99,10 +99,11 @@ void cpu_experts_matrix(const struct expert_job *job)
     for (size_t i = 0; i < batch->work_count; i++) {
         e.work = &batch->works[i];
         pack_rows(&e);
-        worker_barrier(job->worker);
+        cpu_expert_meet(job, "pack rows", e.work->pair_count);
         make_hidden(&e);
-        worker_barrier(job->worker);
+        cpu_expert_meet(job, "gate and up", e.work->pair_count);
         make_answers(&e); /* packs of the next expert overwrite nothing that is read here */
+        cpu_expert_done(job, "down", e.work->pair_count);
     }
     job->kernels->matrix->end();
 }
