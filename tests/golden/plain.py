@@ -142,6 +142,16 @@ class Model:
             out[b] = x[a] * sin + x[b] * cos
         return out
 
+    # ---------------------------------------------------------------- products
+
+    def multiply(self, w, x):
+        """A product that tuned arithmetic may round; those of routers and gates it may not."""
+        return matrix(w, x)
+
+    def remember(self, x):
+        """What attention keeps of a position."""
+        return x
+
     # ------------------------------------------------------------------ mixers
 
     def attend(self, q, keys, values, scale):
@@ -151,12 +161,12 @@ class Model:
     def attention(self, n, x, position, state):
         w, d, eps = self.layer_weights(n, "self_attn."), self.width, self.c["rms_norm_eps"]
         gated = self.family in HYBRID
-        q, k, v = (matrix(w[f"{m}_proj.weight"], x) for m in "qkv")
+        q, k, v = (self.multiply(w[f"{m}_proj.weight"], x) for m in "qkv")
         q = [q[i:i + d * (1 + gated)] for i in range(0, len(q), d * (1 + gated))]
         k = [self.rope(rms(k[i:i + d], w["k_norm.weight"], eps), position, False)
              for i in range(0, len(k), d)]
         v = [v[i:i + d] for i in range(0, len(v), d)]
-        state.append((k, v))
+        state.append(([self.remember(t) for t in k], [self.remember(t) for t in v]))
         out = []
         for h, query in enumerate(q):
             g = h // (self.heads // self.kv_heads)
@@ -165,20 +175,20 @@ class Model:
             if gated:
                 head = [a * sigmoid(b) for a, b in zip(head, query[d:])]
             out += head
-        return matrix(w["o_proj.weight"], out)
+        return self.multiply(w["o_proj.weight"], out)
 
     def latent(self, n, x, position, state):
         w, c = self.layer_weights(n, "self_attn."), self.c
         nope, value, rank = c["qk_nope_head_dim"], c["v_head_dim"], c["kv_lora_rank"]
         if c.get("q_lora_rank"):
-            narrow = rms(matrix(w["q_a_proj.weight"], x), w["q_a_layernorm.weight"], 1e-6)
-            q = matrix(w["q_b_proj.weight"], narrow)
+            narrow = rms(self.multiply(w["q_a_proj.weight"], x), w["q_a_layernorm.weight"], 1e-6)
+            q = self.multiply(w["q_b_proj.weight"], narrow)
         else:
-            q = matrix(w["q_proj.weight"], x)
-        both = matrix(w["kv_a_proj_with_mqa.weight"], x)
-        latent = rms(both[:rank], w["kv_a_layernorm.weight"], 1e-6)
-        shared = self.rope(both[rank:], position, c["rope_interleave"])
-        kv = matrix(w["kv_b_proj.weight"], latent)
+            q = self.multiply(w["q_proj.weight"], x)
+        both = self.multiply(w["kv_a_proj_with_mqa.weight"], x)
+        latent = self.remember(rms(both[:rank], w["kv_a_layernorm.weight"], 1e-6))
+        shared = self.remember(self.rope(both[rank:], position, c["rope_interleave"]))
+        kv = self.multiply(w["kv_b_proj.weight"], latent)
         state.append(([kv[i:i + nope] + shared for i in range(0, len(kv), nope + value)],
                       [kv[i + nope:i + nope + value] for i in range(0, len(kv), nope + value)]))
         scale = (nope + self.rotary) ** -0.5 * self.sharper
@@ -187,15 +197,15 @@ class Model:
             query = q[h * (nope + self.rotary):(h + 1) * (nope + self.rotary)]
             query = query[:nope] + self.rope(query[nope:], position, c["rope_interleave"])
             out += self.attend(query, [s[0][h] for s in state], [s[1][h] for s in state], scale)
-        return matrix(w["o_proj.weight"], out)
+        return self.multiply(w["o_proj.weight"], out)
 
     def delta(self, n, x, state):
         w, c = self.layer_weights(n, "linear_attn."), self.c
         hk, hv = c["linear_num_key_heads"], c["linear_num_value_heads"]
         dk, dv = c["linear_key_head_dim"], c["linear_value_head_dim"]
         taps = c["linear_conv_kernel_dim"]
-        u = matrix(w["in_proj_qkv.weight"], x)
-        z, b, a = (matrix(w[f"in_proj_{m}.weight"], x) for m in "zba")
+        u, z = (self.multiply(w[f"in_proj_{m}.weight"], x) for m in ("qkv", "z"))
+        b, a = (matrix(w[f"in_proj_{m}.weight"], x) for m in "ba")
         if not state:
             state += [[[0.0] * len(u)] * (taps - 1), [[[0.0] * dk for _ in range(dv)]
                                                       for _ in range(hv)]]
@@ -223,14 +233,15 @@ class Model:
                 s[i] = [t + change * kj for t, kj in zip(row, k)]
             o = rms(matrix(s, q), w["norm.weight"], c["rms_norm_eps"])
             out += [t * silu(g) for t, g in zip(o, z[h * dv:(h + 1) * dv])]
-        return matrix(w["out_proj.weight"], out)
+        return self.multiply(w["out_proj.weight"], out)
 
     # ------------------------------------------------------------ feed-forward
 
     def swiglu(self, prefix, x):
-        gate = matrix(self.w[prefix + "gate_proj.weight"], x)
-        up = matrix(self.w[prefix + "up_proj.weight"], x)
-        return matrix(self.w[prefix + "down_proj.weight"], [silu(g) * u for g, u in zip(gate, up)])
+        gate = self.multiply(self.w[prefix + "gate_proj.weight"], x)
+        up = self.multiply(self.w[prefix + "up_proj.weight"], x)
+        inner = [silu(g) * u for g, u in zip(gate, up)]
+        return self.multiply(self.w[prefix + "down_proj.weight"], inner)
 
     def best(self, scores, count):
         """Indices of the greatest, the lower first of equals; the gap to the next is noted."""
