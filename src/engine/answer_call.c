@@ -36,19 +36,47 @@ static const struct expression *name_tool(struct answer *a, const struct tool *t
 
 /* ---------------------------------------------------------------- arguments */
 
-/* What a function takes: an object.  Without parameters it takes nothing; with an empty list of
- * properties likewise.  A new reference, NULL: no memory. */
+static bool names_object(const json_t *type)
+{
+    const char *name = json_string_value(type);
+    return name && strcmp(name, "object") == 0;
+}
+
+/* What a function takes is an object, in every API and by every parser here: parameters that rule
+ * that out are a mistake. */
+static bool takes_object(struct answer *a, const char *name, const json_t *given)
+{
+    const json_t *type = json_object_get(given, "type");
+    bool object = !type || names_object(type);
+    if (given && !json_is_object(given) && !json_is_null(given))
+        return builder_fail(a->builder, MF_ERR_GRAMMAR,
+                            "tool \"%.80s\": its parameters are %s, a schema was expected", name,
+                            json_kind(given)) != NULL;
+    for (size_t i = 0; i < json_array_size(type) && !object; i++)
+        object = names_object(json_array_get(type, i));
+    if (object) return true;
+    char *found = json_dumps(type, JSON_COMPACT | JSON_ENCODE_ANY);
+    builder_fail(a->builder, MF_ERR_GRAMMAR,
+                 "tool \"%.80s\": its parameters are of type %.60s, \"object\" was expected", name,
+                 found ? found : json_kind(type));
+    free(found);
+    return false;
+}
+
+/* The schema of an object, whatever else `given` allows beside it.  Without parameters a function
+ * takes nothing; with an empty list of properties likewise.  A new reference, NULL: no memory. */
 static json_t *parameters_new(const json_t *given)
 {
     const json_t *properties = json_object_get(given, "properties");
     bool none = !given || json_is_null(given);
-    json_t *schema = json_is_object(given) ? json_copy((json_t *)(uintptr_t)given) : json_object();
+    json_t *schema = none ? json_object() : json_copy((json_t *)(uintptr_t)given);
     if (!schema) return NULL;
-    if (!json_object_get(schema, "type"))
-        json_object_set_new(schema, "type", json_string("object"));
     bool empty = properties && json_object_size(properties) == 0;
     if (none || (empty && !json_object_get(schema, "additionalProperties")))
         json_object_set_new(schema, "additionalProperties", json_false());
+    /* Both are taken into every branch of anyOf, oneOf and allOf, and into what $ref names. */
+    json_object_set_new(schema, "type", json_string("object"));
+    json_object_set_new(schema, "nullable", json_false());
     return schema;
 }
 
@@ -267,8 +295,10 @@ static const struct expression *call_of_tool(struct answer *a, const json_t *fun
         .name = json_string_value(json_object_get(function, "name")),
         .options = a->form->schema_options,
     };
-    json_t *parameters = parameters_new(json_object_get(function, "parameters"));
+    const json_t *given = json_object_get(function, "parameters");
     const struct expression *body = NULL;
+    if (!takes_object(a, tool.name, given)) return NULL;
+    json_t *parameters = parameters_new(given);
     if (!parameters) return builder_fail(a->builder, MF_ERR_MEMORY, "out of memory for the tools");
     tool.parameters = parameters;
     tool.options.lenient = true;

@@ -161,8 +161,12 @@ mf_status answer_grammar_new(struct grammar **out, const mf_allocator *allocator
     uint32_t root = builder_add_rule(a.builder, "answer");
     builder_define(a.builder, root, make_answer(&a, given));
     status = grammar_new(out, a.builder, root, &problem);
-    if (status == MF_ERR_GRAMMAR && form->schema && strstr(problem.text, "ever ends"))
-        fail(&problem, status, "schema: no value satisfies it");
+    if (status == MF_ERR_GRAMMAR && strstr(problem.text, "ever ends")) {
+        if (form->choice == TOOL_CHOICE_REQUIRED)
+            fail(&problem, status, "tools: no arguments satisfy the parameters of any of them");
+        else if (form->schema)
+            fail(&problem, status, "schema: no value satisfies it");
+    }
     if (status != MF_OK && why) *why = problem;
     grammar_builder_free(a.builder);
     return status;

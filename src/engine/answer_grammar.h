@@ -58,8 +58,8 @@ struct answer_form {
     struct json_schema_options schema_options;
 };
 
-/* On failure *out is NULL: no such tool, a name that the family cannot write, a schema that
- * cannot be kept (the message names the tool). */
+/* On failure *out is NULL: no such tool, a name that the family cannot write, parameters that are
+ * no object, a schema that cannot be kept (the message names the tool). */
 mf_status answer_grammar_new(struct grammar **out, const mf_allocator *allocator,
                              const struct answer_form *form, mf_error *why);
 

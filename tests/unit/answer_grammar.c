@@ -254,6 +254,36 @@ static void a_call_that_breaks_its_schema_is_impossible(void **state)
     }
 }
 
+/* What else a schema allows beside an object, arguments are none of it. */
+static void arguments_are_objects(void **state)
+{
+    (void)state;
+    static const char *const schemas[] = {
+        "{\"type\": [\"string\", \"object\", \"null\"]}",
+        "{\"type\": \"object\", \"nullable\": true}",
+        "{\"enum\": [null, \"\", {\"x\": 1}]}",
+        "{\"anyOf\": [{\"type\": \"string\"}, {\"nullable\": true}, {}]}",
+        "{\"allOf\": [{\"nullable\": true}]}",
+        "{\"$ref\": \"#/$defs/any\", \"$defs\": {\"any\": {\"nullable\": true}}}",
+    };
+    static const char before[] = "<tool_call>{\"name\": \"f\", \"arguments\": ";
+    for (size_t i = 0; i < COUNT_OF(schemas); i++) {
+        json_t *list = json_pack("[{s:s,s:o}]", "name", "f", "parameters",
+                                 json_loads(schemas[i], JSON_DECODE_ANY, NULL));
+        struct answer_form wanted = { .family = family_of("hermes"), .tools = list };
+        struct form form = open_form(&wanted);
+        if (!accepts(&form, "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\":1}}</tool_call>"))
+            fail_msg("%s: no object", schemas[i]);
+        for (const char *c = "\"[n1tf"; *c; c++) {
+            matcher_reset(form.matcher);
+            assert_true(matcher_accept_bytes(form.matcher, before, sizeof before - 1));
+            if (matcher_accept_bytes(form.matcher, c, 1)) fail_msg("%s: %c", schemas[i], *c);
+        }
+        close_form(&form);
+        json_decref(list);
+    }
+}
+
 /* Free text stays free: only the whole of an opener means something. */
 static void text_is_free_until_an_opener(void **state)
 {
@@ -389,6 +419,14 @@ static void impossible_forms_are_refused(void **state)
           "[{\"name\": \"f\", \"parameters\": {\"properties\": {\"x>\": {}}, \"required\": "
           "[\"x>\"]}}]",
           NULL, "cannot be written", TOOL_CHOICE_AUTO },
+        { "deepseek_v3", "[{\"name\": \"f\", \"parameters\": {\"type\": \"string\"}}]", NULL,
+          "tool \"f\": its parameters are of type \"string\", \"object\"", TOOL_CHOICE_AUTO },
+        { "qwen3_5", "[{\"name\": \"f\", \"parameters\": {\"type\": [\"array\", 3]}}]", NULL,
+          "tool \"f\": its parameters are of type [\"array\",3],", TOOL_CHOICE_AUTO },
+        { "hermes", "[{\"name\": \"f\", \"parameters\": \"none\"}]", NULL,
+          "tool \"f\": its parameters are a string", TOOL_CHOICE_AUTO },
+        { "kimi_k2", "[{\"name\": \"f\", \"parameters\": {\"const\": \"none\"}}]", NULL,
+          "no arguments satisfy", TOOL_CHOICE_REQUIRED },
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         json_t *list = json_loads(cases[i].tools, 0, NULL);
@@ -587,6 +625,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_family_accepts_its_own_calls),
         cmocka_unit_test(a_call_that_breaks_its_schema_is_impossible),
+        cmocka_unit_test(arguments_are_objects),
         cmocka_unit_test(text_is_free_until_an_opener),
         cmocka_unit_test(reasoning_stands_where_it_may),
         cmocka_unit_test(content_keeps_to_a_schema_after_reasoning),
