@@ -321,9 +321,10 @@ static enum output_progress check_call(struct output_parser *parser)
     }
     json_t *inner = span.end ? decode_string(parser, span) : NULL; /* an object in a string */
     const char *object = json_string_value(inner);
-    size_t length = json_string_length(inner), start = 0;
-    while (start < length && is_white(object[start])) start++;
-    bool good = start < length && object[start] == '{' && json_is_value(object, length);
+    size_t length = json_string_length(inner);
+    for (; length && is_white(*object); length--) object++;
+    while (length && is_white(object[length - 1])) length--;
+    bool good = length && *object == '{' && json_is_value(object, length);
     if (good) output_add(parser, &parser->arguments, object, length);
     json_decref(inner);
     return good ? PROGRESS_ON : PROGRESS_BAD;

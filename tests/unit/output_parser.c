@@ -168,8 +168,10 @@ static void every_family_reads_its_calls(void **state)
                  "Look.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\": \"</tool_call>\"}}\n"
                  "</tool_call>\n<tool_call>{\"arguments\": {}, \"name\": \"g\"}</tool_call>",
                  "C(Look.)B(f)A({\"s\": \"</tool_call>\"})EB(g)A({})E");
-    assert_trace("hermes", false, "<tool_call>{\"name\":\"f\",\"arguments\":\" {\\\"n\\\":1}\"}",
-                 "B(f)A( {\"n\":1})E");
+    assert_trace("hermes", false, "<tool_call>{\"name\":\"f\",\"arguments\":\" {\\\"n\\\":1}\\n\"}",
+                 "B(f)A({\"n\":1})E");
+    assert_trace("hermes", false, "<tool_call>{\"name\":\"f\",\"arguments\":\"\\n \"}",
+                 "C(<tool_call>{\"name\":\"f\",\"arguments\":\"\\n \"})");
     assert_trace("hermes", false, "<tool_call>{\"name\":\"f\",\"arguments\":null}</tool_call>",
                  "B(f)A({})E");
     assert_trace("qwen3_coder", false,
