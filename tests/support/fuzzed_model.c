@@ -3,6 +3,7 @@
 #include "support/failing_allocator.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { MEMORY_MAX = 64 << 20 };
 
@@ -17,10 +18,15 @@ void fuzzed_model_run(mf_model *model)
     mf_session_options options = { .context_length = 4, .chunk_rows = 2 };
     const int32_t tokens[] = { 0, (int32_t)mf_model_vocab_size(model) - 1 };
     if (mf_model_context_length(model) < options.context_length) options.context_length = 1;
+    mf_error why = { 0 };
     if (mf_session_open(&session, model, &options, NULL) != MF_OK) return;
-    mf_status status = mf_session_feed(session, tokens, options.context_length == 1 ? 1 : 2, NULL);
-    /* weights of zero and an epsilon of zero make NaN, which has an error of its own */
-    must(status == MF_ERR_NOT_FINITE || (status == MF_OK && mf_session_logits(session)));
+    mf_status status = mf_session_feed(session, tokens, options.context_length == 1 ? 1 : 2, &why);
+    /* Weights of zero and an epsilon of zero make NaN, which has an error of its own.  Experts are
+     * read and compared with their checksums only when they are routed to. */
+    bool other_bytes = status == MF_ERR_IO && strstr(why.text, "than were written there");
+    must(status == MF_OK || status == MF_ERR_NOT_FINITE || other_bytes);
+    must(status == MF_OK ? mf_session_logits(session) != NULL : why.text[0] != '\0');
+    must(status == MF_OK || mf_session_position(session) == 0);
     mf_session_close(session);
 }
 
