@@ -79,9 +79,29 @@ struct runner {
     mf_session *session;
     size_t next_token; /* of the plan's tokens */
     size_t done;
-    void (*progress)(void *user, size_t done);
+    bench_watcher watcher;
     void *user;
 };
+
+static void tell(const struct runner *r, int what, const struct bench_test *test)
+{
+    if (!r->watcher) return;
+    struct bench_moment moment = { .what = what,
+                                   .test = test,
+                                   .position = (uint32_t)mf_session_position(r->session),
+                                   .done = r->done };
+    r->watcher(r->user, &moment);
+}
+
+const char *bench_test_name(const struct bench_test *test, char *out, size_t capacity)
+{
+    const char *kind = test->kind == BENCH_PREFILL ? "prefill" : "decode";
+    if (test->depth > 0)
+        snprintf(out, capacity, "%s %u at %u", kind, test->tokens, test->depth);
+    else
+        snprintf(out, capacity, "%s %u", kind, test->tokens);
+    return out;
+}
 
 static int32_t take_token(struct runner *r)
 {
@@ -117,10 +137,11 @@ static mf_status run_decode(struct runner *r, uint32_t count, double *seconds, m
     return status;
 }
 
-/* To position `depth`; a state that cannot be cut back begins again. */
-static mf_status go_to_depth(struct runner *r, uint32_t depth, mf_error *why)
+/* To the test's depth; a state that cannot be cut back begins again. */
+static mf_status go_to_depth(struct runner *r, const struct bench_test *test, mf_error *why)
 {
-    enum { CHUNK = 1 << 14 };
+    enum { CHUNK = 1 << 11 }; /* so that a watcher hears of it */
+    uint32_t depth = test->depth;
     if (mf_session_position(r->session) > depth &&
         mf_session_truncate(r->session, depth, NULL) != MF_OK)
         mf_session_clear(r->session);
@@ -131,6 +152,7 @@ static mf_status go_to_depth(struct runner *r, uint32_t depth, mf_error *why)
         int32_t *tokens = malloc(count * sizeof *tokens);
         if (!tokens) return fail_memory(why, count * sizeof *tokens);
         take_tokens(r, tokens, count);
+        tell(r, BENCH_FILLING, test);
         status = mf_session_feed(r->session, tokens, count, why);
         free(tokens);
     }
@@ -151,6 +173,7 @@ static mf_status run_round(struct runner *r, struct bench_test *test, mf_error *
 {
     mf_stats before, after;
     double seconds;
+    tell(r, BENCH_TIMING, test);
     if (r->plan->probe && test->kind == BENCH_DECODE)
         test->memory[test->rounds_done] = r->plan->probe(r->plan->probe_user);
     mf_session_stats(r->session, &before);
@@ -163,7 +186,7 @@ static mf_status run_round(struct runner *r, struct bench_test *test, mf_error *
     test->expert_ahead_hits += after.expert_ahead_hits - before.expert_ahead_hits;
     test->expert_misses += after.expert_misses - before.expert_misses;
     test->bytes_read += after.expert_bytes_read - before.expert_bytes_read;
-    if (r->progress) r->progress(r->user, ++r->done);
+    r->done++;
     return MF_OK;
 }
 
@@ -172,19 +195,21 @@ static mf_status run_depth(struct runner *r, size_t first, size_t end, mf_error 
 {
     struct bench_plan *plan = r->plan;
     double ignored;
-    mf_status status = go_to_depth(r, plan->tests[first].depth, why);
-    for (size_t i = first; i < end && plan->warm_up && status == MF_OK; i++)
+    mf_status status = go_to_depth(r, &plan->tests[first], why);
+    for (size_t i = first; i < end && plan->warm_up && status == MF_OK; i++) {
+        tell(r, BENCH_WARMING_UP, &plan->tests[i]);
         status = run_once(r, &plan->tests[i], &ignored, why);
+    }
     for (size_t round = 0; round < plan->rounds && status == MF_OK; round++)
         for (size_t i = first; i < end && status == MF_OK; i++)
             status = run_round(r, &plan->tests[i], why);
     return status;
 }
 
-mf_status bench_plan_run(struct bench_plan *plan, mf_session *session,
-                         void (*progress)(void *user, size_t done), void *user, mf_error *why)
+mf_status bench_plan_run(struct bench_plan *plan, mf_session *session, bench_watcher watcher,
+                         void *user, mf_error *why)
 {
-    struct runner r = { .plan = plan, .session = session, .progress = progress, .user = user };
+    struct runner r = { .plan = plan, .session = session, .watcher = watcher, .user = user };
     mf_status status = MF_OK;
     mf_session_clear(session);
     for (size_t first = 0, end; first < plan->test_count && status == MF_OK; first = end) {

@@ -62,9 +62,21 @@ struct bench_wishes {
 mf_status bench_plan_make(struct bench_plan *out, const struct bench_wishes *wishes, mf_error *why);
 void bench_plan_free(struct bench_plan *plan);
 
-/* Fills the rates.  `progress` (may be NULL) hears how many of test_count x rounds are done. */
-mf_status bench_plan_run(struct bench_plan *plan, mf_session *session,
-                         void (*progress)(void *user, size_t done), void *user, mf_error *why);
+/* What begins now. */
+struct bench_moment {
+    enum { BENCH_FILLING, BENCH_WARMING_UP, BENCH_TIMING } what;
+    const struct bench_test *test; /* with the same depth, where the context is filled */
+    uint32_t position;             /* of the context */
+    size_t done;                   /* of the plan's test_count x rounds */
+};
+typedef void (*bench_watcher)(void *user, const struct bench_moment *moment);
+
+/* Fills the rates.  `watcher` (may be NULL) hears before anything begins that takes time. */
+mf_status bench_plan_run(struct bench_plan *plan, mf_session *session, bench_watcher watcher,
+                         void *user, mf_error *why);
+
+/* "decode 64 at 8192" */
+const char *bench_test_name(const struct bench_test *test, char *out, size_t capacity);
 
 struct spread spread_of(const double *values, size_t count); /* 0 < count ≤ ROUNDS_MAX */
 

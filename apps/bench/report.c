@@ -46,6 +46,12 @@ static double disk_rate(const struct bench_test *test)
 
 static const char *const kind_names[] = { [BENCH_PREFILL] = "prefill", [BENCH_DECODE] = "decode" };
 
+/* As many digits as a reader wants to see. */
+static int digits_of(double rate)
+{
+    return rate < 10 ? 2 : rate < 1000 ? 1 : 0;
+}
+
 static void print_test(const struct bench_report *report, const struct bench_test *test, FILE *out)
 {
     struct spread spread = test_spread(test);
@@ -53,12 +59,14 @@ static void print_test(const struct bench_report *report, const struct bench_tes
     const struct ceilings *c = &report->ceilings;
     char name[32], range[48];
     snprintf(name, sizeof name, "%s %u", kind_names[test->kind], test->tokens);
-    snprintf(range, sizeof range, "%.1f … %.1f", spread.low, spread.high);
+    snprintf(range, sizeof range, "%.*f … %.*f", digits_of(spread.low), spread.low,
+             digits_of(spread.high), spread.high);
     int pad = 18 + (int)strlen("…") - 1; /* that one is three bytes and one column */
-    fprintf(out, "%-14s %7u %10.1f   %-*s", name, test->depth, spread.median,
-            share.limit > 0 ? pad : 0, range);
+    fprintf(out, "%-14s %7u %10.*f   %-*s", name, test->depth, digits_of(spread.median),
+            spread.median, share.limit > 0 ? pad : 0, range);
     if (share.limit > 0)
-        fprintf(out, " %5.1f %% of %.1f (%s)", 100 * share.share, share.limit, share.of);
+        fprintf(out, " %5.1f %% of %.*f (%s)", 100 * share.share, digits_of(share.limit),
+                share.limit, share.of);
     if (c->disk_bytes > 0) /* only measured where experts are streamed */
         fprintf(out, "; %.0f %% of the disk", 100 * disk_rate(test) / c->disk_bytes);
     fputc('\n', out);

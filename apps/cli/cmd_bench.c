@@ -109,22 +109,39 @@ static bool is_recurrent(const mf_model *model)
     return config_count_mixers(&model->model.config, MIXER_DELTA) > 0;
 }
 
-static void show_progress(void *progress, size_t done)
+struct watch {
+    struct progress progress;
+    size_t rounds;
+};
+
+static void show_moment(void *watch_, const struct bench_moment *moment)
 {
-    progress_update(progress, done);
+    struct watch *watch = watch_;
+    char test[48], text[96];
+
+    bench_test_name(moment->test, test, sizeof test);
+    if (moment->what == BENCH_FILLING) {
+        snprintf(text, sizeof text, "filling the context: %u of %u", moment->position,
+                 moment->test->depth);
+    } else if (moment->what == BENCH_WARMING_UP) {
+        snprintf(text, sizeof text, "%s, warm-up", test);
+    } else {
+        snprintf(text, sizeof text, "%s, round %zu of %zu", test, moment->test->rounds_done + 1,
+                 watch->rounds);
+    }
+    progress_say(&watch->progress, text, moment->done);
 }
 
 static mf_status run_plan(struct bench_plan *plan, const struct opened *opened, mf_error *why)
 {
     struct terminal terminal;
-    struct progress progress;
+    struct watch watch = { .rounds = plan->rounds };
     mf_status status;
 
     terminal_probe(&terminal);
-    progress_begin(&progress, &terminal, "measuring", "rounds", plan->test_count * plan->rounds);
-    progress_update(&progress, 0);
-    status = bench_plan_run(plan, opened->session, show_progress, &progress, why);
-    progress_end(&progress);
+    progress_begin(&watch.progress, &terminal, "", "", plan->test_count * plan->rounds);
+    status = bench_plan_run(plan, opened->session, show_moment, &watch, why);
+    progress_end(&watch.progress);
     return status;
 }
 
@@ -132,10 +149,15 @@ static mf_status run_plan(struct bench_plan *plan, const struct opened *opened, 
 static mf_status measure_machine(struct ceilings *out, const struct bench_settings *settings,
                                  const struct opened *opened, mf_error *why)
 {
+    struct terminal terminal;
+    struct progress progress;
     struct machine machine;
     mf_status status;
 
     if (settings->no_ceilings) return MF_OK;
+    terminal_probe(&terminal);
+    progress_begin(&progress, &terminal, "", "", 0);
+    progress_say(&progress, "measuring the machine", 0);
     machine_probe(&machine);
     status = ceilings_measure(out, &machine, (unsigned)settings->common.threads.value, why);
     if (status == MF_OK && opened) {
@@ -144,6 +166,7 @@ static mf_status measure_machine(struct ceilings *out, const struct bench_settin
         if (sizes.slots < sizes.total)
             status = ceilings_measure_disk(out, directory->files, directory->file_count, why);
     }
+    progress_end(&progress);
     return status;
 }
 
@@ -205,6 +228,7 @@ static mf_status show_report(struct bench_run *run, mf_error *why)
     }
     if (!run->plot.stream) return MF_OK;
     bench_write_plot(&report, run->plot.stream);
+    if (!run->settings->json) printf("\ndrawn in %s\n", run->settings->plot);
     return output_file_commit(&run->plot, why);
 }
 
@@ -295,6 +319,7 @@ struct kernel_list {
     struct ceilings ceilings;
     json_t *figures; /* NULL: they are printed as they come */
     size_t count;
+    struct progress progress; /* else there is nothing to be seen for half a minute */
 };
 
 static void take_figure(void *user, const struct kernel_figure *figure)
@@ -304,6 +329,7 @@ static void take_figure(void *user, const struct kernel_figure *figure)
     list->count++;
     if (list->figures) {
         json_array_append_new(list->figures, kernel_figure_json_new(figure, &list->ceilings));
+        progress_say(&list->progress, figure->what.op->name, 0);
     } else {
         kernel_figure_print(figure, &list->ceilings, stdout);
         fflush(stdout);
@@ -318,16 +344,20 @@ static mf_status bench_kernels(const struct bench_settings *settings, mf_error *
                                           .threads = (unsigned)settings->common.threads.value,
                                           .all_sets = settings->all_sets,
                                           .only = settings->only };
+    struct terminal terminal;
     char text[256];
     mf_status status = measure_machine(&list.ceilings, settings, NULL, why);
 
     machine_probe(&machine);
+    terminal_probe(&terminal);
+    progress_begin(&list.progress, &terminal, "", "", 0);
     if (status == MF_OK && !settings->json) {
         ceilings_describe(&list.ceilings, text, sizeof text);
         if (!settings->no_ceilings) printf("machine            %s\n\n", text);
         kernel_figure_print(NULL, &list.ceilings, stdout);
     }
     if (status == MF_OK) status = kernel_bench_run(&wishes, take_figure, &list, why);
+    progress_end(&list.progress);
     if (status == MF_OK && list.count == 0) {
         status = fail(why, MF_ERR_ARGUMENT, "no operation and no format is called \"%.64s\"",
                       settings->only);

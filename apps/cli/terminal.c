@@ -123,6 +123,28 @@ void progress_update(struct progress *progress, uint64_t done)
     fflush(stderr);
 }
 
+void progress_say(struct progress *progress, const char *what, uint64_t done)
+{
+    double now = clock_seconds(), elapsed = now - progress->started;
+    unsigned left, used, width = terminal_width();
+    char tail[32] = "";
+
+    if (!progress->terminal->err) return;
+    progress->drawn = now;
+    if (done > 0 && done < progress->total) {
+        left = (unsigned)(elapsed * (double)(progress->total - done) / (double)done + 0.5);
+        snprintf(tail, sizeof tail, " about %u:%02u left", left / 60, left % 60);
+    }
+    used = (unsigned)(strlen(what) + strlen(tail) + 2);
+    fprintf(stderr, "\r%s%s ", terminal_style(progress->terminal->colour_err, STYLE_DIM), what);
+    if (progress->total > 0 && width > used + 10) {
+        draw_bar(progress, done, (unsigned)min_size(width - used, 30));
+    }
+    fprintf(stderr, "%s%s\033[K", tail,
+            terminal_style(progress->terminal->colour_err, STYLE_PLAIN));
+    fflush(stderr);
+}
+
 void progress_end(struct progress *progress)
 {
     if (progress->drawn > 0) fputs("\r\033[K", stderr);

@@ -46,6 +46,10 @@ struct progress {
 void progress_begin(struct progress *progress, const struct terminal *terminal, const char *label,
                     const char *unit, uint64_t total);
 void progress_update(struct progress *progress, uint64_t done);
+
+/* For steps that take seconds: drawn at once, with what begins now and the time that the
+ * others let expect, "decode 64, round 2 of 5 ██████      about 1:05 left". */
+void progress_say(struct progress *progress, const char *what, uint64_t done);
 void progress_end(struct progress *progress); /* takes the line away */
 
 /* "512 bytes", "17.4 MiB", "1.4 GiB": binary units. Returns `out`. */
