@@ -3,8 +3,8 @@
  *
  *     bench_trace [MODEL [THREADS [ROUNDS]]]
  *
- * Each turn is compared with the two unobserved ones around it.  CSV: the median of these
- * ratios less 1 and their quartiles, in percent, by the clock on the wall and by the time that
+ * Each turn is compared with the two unobserved ones around it.  CSV on stdout, bench, case,
+ * value, value, unit: the median of these ratios less 1 and their quartiles, in percent, by the clock on the wall and by the time that
  * the process was given, which neighbours on the machine disturb less (with one thread: with
  * more of them, waiting is counted); events per token; and what the hooks cost that nobody
  * has asked for: nanoseconds of an operation's two, and as a share of an unobserved token, if
@@ -73,13 +73,14 @@ static double ratios[KINDS][CLOCKS][ROUNDS_MAX];
 
 static void print_kind(const char *name, double (*of)[ROUNDS_MAX], size_t rounds)
 {
-    printf("trace,%s", name);
+    static const char *const clocks[CLOCKS] = { "", " (process time)" };
     for (int c = 0; c < CLOCKS; c++) {
         qsort(of[c], rounds, sizeof of[c][0], compare_doubles);
-        printf(",%.2f,%.2f,%.2f", 100 * (of[c][rounds / 2] - 1), 100 * (of[c][rounds / 4] - 1),
-               100 * (of[c][rounds * 3 / 4] - 1));
+        double median = 100 * (of[c][rounds / 2] - 1);
+        printf("trace,%s%s: median,%.2f,%.2f,%%\n", name, clocks[c], median, median);
+        printf("trace,%s%s: quartiles,%.2f,%.2f,%%\n", name, clocks[c],
+               100 * (of[c][rounds / 4] - 1), 100 * (of[c][rounds * 3 / 4] - 1));
     }
-    printf(",%%\n");
 }
 
 /* Nanoseconds of one operation's hooks without a tracer, the best of some attempts. */
@@ -117,14 +118,13 @@ static void measure(mf_session *session, struct tracer *tracers[KINDS], size_t r
             before = after;
             if (after.seconds[PROCESS] < fastest) fastest = after.seconds[PROCESS];
         }
-    printf("measure,kind,median,lower quartile,upper quartile,of the process's time,lower,upper,"
-           "unit\n");
     for (int kind = 0; kind < KINDS; kind++) print_kind(names[kind], ratios[kind], rounds);
     tracer_flush(tracers[TRACED]);
     double per_token = (double)events / ((double)rounds * TURN), hooks = idle_hooks_ns();
-    printf("trace,events per token,%.0f,,,,,,events\n", per_token);
-    printf("trace,hooks of an operation that nobody looks at,%.2f,,,,,,ns\n", hooks);
-    printf("trace,nobody looks,%.4f,,,,,,%%\n", 100e-9 * hooks * per_token * TURN / fastest);
+    double share = 100e-9 * hooks * per_token * TURN / fastest;
+    printf("trace,events per token,%.0f,%.0f,events\n", per_token, per_token);
+    printf("trace,hooks of an operation that nobody looks at,%.2f,%.2f,ns\n", hooks, hooks);
+    printf("trace,hooks that nobody looks at,%.4f,%.4f,%%\n", share, share);
 }
 
 int main(int count, char **arguments)
