@@ -3,6 +3,7 @@
 
 #include "base/status.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* A tool while its call is being written down. */
@@ -215,6 +216,14 @@ static bool is_key(const struct output_family *family, const char *key)
            !strstr(key, family->key_end) && !strchr(key, family->key_end[0]);
 }
 
+/* Whether no item before it is the same. */
+static bool is_first(const json_t *list, size_t index)
+{
+    for (size_t i = 0; i < index; i++)
+        if (json_equal(json_array_get(list, i), json_array_get(list, index))) return false;
+    return true;
+}
+
 static bool is_required(const json_t *parameters, const char *name)
 {
     const json_t *list = json_object_get(parameters, "required");
@@ -225,20 +234,39 @@ static bool is_required(const json_t *parameters, const char *name)
     return false;
 }
 
+/* The parameter with its markup, whether it may be left out or not. */
 static const struct expression *parameter(struct answer *a, const struct tool *tool,
                                           const char *key, const json_t *schema)
 {
-    struct grammar_builder *b = a->builder;
     const struct expression *value = name_tool(a, tool, parameter_value(a, tool, schema));
-    const struct expression *whole =
-        SEQUENCE(b, text(a, a->family->parameter_begin), expression_text(b, key),
-                 text(a, a->family->key_end), value, gap(a));
-    return is_required(tool->parameters, key) ? whole : expression_repeat(b, whole, 0, 1);
+    return SEQUENCE(a->builder, text(a, a->family->parameter_begin),
+                    expression_text(a->builder, key), text(a, a->family->key_end), value, gap(a));
+}
+
+/* What a call may say, in the order of the schema, and how many of it. */
+struct parameter_list {
+    const struct expression **items;
+    bool *required;
+    uint32_t count, least, most;
+};
+
+/* minProperties or maxProperties. */
+static uint32_t read_count(struct answer *a, const struct tool *tool, const char *keyword,
+                           uint32_t otherwise)
+{
+    const json_t *value = json_object_get(tool->parameters, keyword);
+    if (!value) return otherwise;
+    double number = json_number_value(value);
+    if (!json_is_number(value) || !(number >= 0) || number != floor(number))
+        builder_fail(a->builder, MF_ERR_GRAMMAR, "tool \"%.80s\": %s is not a count", tool->name,
+                     keyword);
+    return number < GRAMMAR_REPEAT_LIMIT ? (uint32_t)number : GRAMMAR_REPEAT_LIMIT;
 }
 
 /* Parameters that nobody has listed: a name, and any text or what additionalProperties says, as
  * JSON: the parser does not know which of them are strings. */
-static const struct expression *free_parameters(struct answer *a, const struct tool *tool)
+static const struct expression *free_parameters(struct answer *a, const struct tool *tool,
+                                                const struct parameter_list *list)
 {
     enum { COUNT_LIMIT = 16, KEY_LIMIT = 64 };
     static const struct code_range letters[] = { { 'A', 'Z' }, { '_', '_' }, { 'a', 'z' } };
@@ -255,36 +283,145 @@ static const struct expression *free_parameters(struct answer *a, const struct t
         expression_repeat(b, expression_class(b, others, COUNT_OF(others)), 0, KEY_LIMIT - 1));
     const struct expression *one = SEQUENCE(b, text(a, a->family->parameter_begin), key,
                                             text(a, a->family->key_end), value, gap(a));
-    return expression_repeat(b, one, 0, COUNT_LIMIT);
+    uint32_t most = (uint32_t)min_size(list->most, max_size(COUNT_LIMIT, list->least));
+    /* Two of them may have the same name, which is then one property less. */
+    if (list->least > 1)
+        builder_fail(b, MF_ERR_UNSUPPORTED,
+                     "tool \"%.80s\": minProperties is more than 1, and no properties are listed",
+                     tool->name);
+    return expression_repeat(b, one, list->least, most);
+}
+
+/* Whether those from `at` on can bring the number of parameters to where it has to be. */
+static bool can_follow(const struct parameter_list *list, uint32_t at, uint32_t written)
+{
+    uint32_t needed = 0;
+    for (uint32_t i = at; i < list->count; i++) needed += list->required[i];
+    return written + needed <= list->most && written + list->count - at >= list->least;
+}
+
+/* A rule for every parameter and number of those before it.  NULL: no number of them will do, or
+ * an error. */
+static const struct expression *counted_parameters(struct answer *a,
+                                                   const struct parameter_list *list)
+{
+    struct grammar_builder *b = a->builder;
+    const struct expression **rest = /* of those from `at` on, by the number of those before */
+        arena_take(&b->arena, (size_t)list->count + 2, sizeof *rest);
+    if (!rest) return builder_fail(b, MF_ERR_MEMORY, "out of memory for the tools");
+    for (uint32_t at = list->count + 1; at-- > 0;) {
+        for (uint32_t written = 0; written <= at; written++) {
+            bool possible = can_follow(list, at, written);
+            if (!possible || at == list->count) {
+                rest[written] = possible ? expression_empty(b) : NULL;
+                continue;
+            }
+            const struct expression *with = rest[written + 1], *without = rest[written];
+            if (with) with = SEQUENCE(b, list->items[at], with);
+            if (list->required[at]) without = NULL;
+            uint32_t rule = builder_add_rule(b, NULL);
+            builder_define(b, rule,
+                           with && without ? CHOICE(b, with, without)
+                           : with          ? with
+                                           : without);
+            rest[written] = expression_rule(b, rule);
+        }
+    }
+    return rest[0];
+}
+
+/* All of them one after the other, or as many as the schema says. */
+static const struct expression *listed_parameters(struct answer *a, const struct tool *tool,
+                                                  const struct parameter_list *list)
+{
+    enum { COUNTED_LIMIT = 128 };
+    struct grammar_builder *b = a->builder;
+    if (list->least > 0 || list->most < list->count) {
+        if (list->count > COUNTED_LIMIT)
+            return builder_fail(b, MF_ERR_UNSUPPORTED,
+                                "tool \"%.80s\": %u properties cannot be counted, at most %d can",
+                                tool->name, list->count, COUNTED_LIMIT);
+        const struct expression *counted = counted_parameters(a, list);
+        if (counted || builder_failed(b)) return counted;
+        return builder_fail(b, MF_ERR_GRAMMAR,
+                            "tool \"%.80s\": minProperties, maxProperties and required leave no "
+                            "call possible",
+                            tool->name);
+    }
+    for (uint32_t i = 0; i < list->count; i++)
+        if (!list->required[i]) list->items[i] = expression_repeat(b, list->items[i], 0, 1);
+    return expression_sequence(b, list->items, list->count);
+}
+
+/* Adds a parameter; one that cannot be written is left out, or refused if it must be there. */
+static void add_parameter(struct answer *a, const struct tool *tool, struct parameter_list *list,
+                          const char *key, const json_t *schema)
+{
+    bool required = is_required(tool->parameters, key);
+    if (is_key(a->family, key)) {
+        list->required[list->count] = required;
+        list->items[list->count++] = parameter(a, tool, key, schema);
+    } else if (required) {
+        builder_fail(a->builder, MF_ERR_UNSUPPORTED,
+                     "tool \"%.80s\": its parameter \"%.80s\" cannot be written", tool->name, key);
+    }
+}
+
+/* Those that are listed, and those that are required without being listed: any text. */
+static bool list_parameters(struct answer *a, const struct tool *tool, struct parameter_list *list)
+{
+    json_t *properties = json_object_get(tool->parameters, "properties"), *schema;
+    const json_t *required = json_object_get(tool->parameters, "required");
+    size_t room = json_object_size(properties) + json_array_size(required) + 1;
+    const char *key;
+    *list = (struct parameter_list){
+        .items = arena_take(&a->builder->arena, room, sizeof *list->items),
+        .required = arena_take(&a->builder->arena, room, sizeof *list->required),
+        .least = read_count(a, tool, "minProperties", 0),
+        .most = read_count(a, tool, "maxProperties", GRAMMAR_REPEAT_LIMIT),
+    };
+    if (!list->items || !list->required)
+        return builder_fail(a->builder, MF_ERR_MEMORY, "out of memory for the tools") != NULL;
+    json_object_foreach(properties, key, schema) add_parameter(a, tool, list, key, schema);
+    json_t *any = json_object();
+    for (size_t i = 0; i < json_array_size(required); i++) {
+        key = json_string_value(json_array_get(required, i));
+        if (key && !json_object_get(properties, key) && is_first(required, i))
+            add_parameter(a, tool, list, key, any);
+    }
+    json_decref(any);
+    return !builder_failed(a->builder);
+}
+
+/* Keywords of the parameters as a whole that tags one after the other cannot keep to. */
+static void note_what_is_not_kept(const struct tool *tool)
+{
+    static const char *const keywords[] = { "$ref", "allOf", "anyOf",         "oneOf",
+                                            "not",  "if",    "propertyNames", "patternProperties" };
+    char sentence[256];
+    for (size_t i = 0; i < COUNT_OF(keywords) && tool->options.note; i++) {
+        if (!json_object_get(tool->parameters, keywords[i])) continue;
+        snprintf(
+            sentence, sizeof sentence,
+            "tool \"%.80s\": %s of its parameters is not kept: this model writes them one by one",
+            tool->name, keywords[i]);
+        tool->options.note(tool->options.user, sentence);
+    }
 }
 
 /* NAME, then a tag per parameter, in the order of the schema. */
 static const struct expression *call_parameters(struct answer *a, const struct tool *tool)
 {
     struct grammar_builder *b = a->builder;
-    json_t *properties = json_object_get(tool->parameters, "properties");
-    const struct expression **items;
-    size_t count = 0, room = json_object_size(properties) + 4;
-    const char *key;
-    json_t *schema;
-    items = arena_take(&b->arena, room, sizeof *items);
-    if (!items) return builder_fail(b, MF_ERR_MEMORY, "out of memory for the tools");
-    items[count++] = expression_text(b, tool->name);
-    items[count++] = text(a, a->family->name_end ? a->family->name_end : "\n");
-    items[count++] = gap(a);
-    json_object_foreach(properties, key, schema)
-    {
-        if (is_key(a->family, key)) {
-            items[count++] = parameter(a, tool, key, schema);
-        } else if (is_required(tool->parameters, key)) {
-            return builder_fail(b, MF_ERR_UNSUPPORTED,
-                                "tool \"%.80s\": its parameter \"%.80s\" cannot be written",
-                                tool->name, key);
-        }
-    }
+    struct parameter_list list;
+    note_what_is_not_kept(tool);
+    if (!list_parameters(a, tool, &list)) return NULL;
     bool closed = json_is_false(json_object_get(tool->parameters, "additionalProperties"));
-    if (json_object_size(properties) == 0 && !closed) items[count++] = free_parameters(a, tool);
-    return expression_sequence(b, items, count);
+    bool any = json_object_size(json_object_get(tool->parameters, "properties")) == 0 &&
+               list.count == 0 && !closed;
+    return SEQUENCE(b, expression_text(b, tool->name),
+                    text(a, a->family->name_end ? a->family->name_end : "\n"), gap(a),
+                    any ? free_parameters(a, tool, &list) : listed_parameters(a, tool, &list));
 }
 
 /* -------------------------------------------------------------------- calls */

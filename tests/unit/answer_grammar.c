@@ -284,6 +284,77 @@ static void arguments_are_objects(void **state)
     }
 }
 
+#define GLM(inner) "<tool_call>f\n" inner "</tool_call>"
+#define A          "<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n"
+#define B          "<arg_key>b</arg_key>\n<arg_value>2</arg_value>\n"
+#define C          "<arg_key>c</arg_key>\n<arg_value>3</arg_value>\n"
+
+/* minProperties and maxProperties hold where every parameter has a tag of its own. */
+static void parameters_are_counted(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *limits, *good[4], *bad[4];
+    } cases[] = {
+        { "\"minProperties\": 1", { GLM(A), GLM(B C), GLM(A B C) }, { GLM("") } },
+        { "\"maxProperties\": 2", { GLM(""), GLM(C), GLM(A C) }, { GLM(A B C) } },
+        { "\"minProperties\": 2, \"maxProperties\": 2",
+          { GLM(A B), GLM(A C), GLM(B C) },
+          { GLM(""), GLM(B), GLM(A B C) } },
+        { "\"maxProperties\": 2, \"required\": [\"c\"]",
+          { GLM(C), GLM(A C), GLM(B C) },
+          { GLM(A B), GLM(A B C), GLM("") } },
+        { "\"minProperties\": 3.0", { GLM(A B C) }, { GLM(A B), GLM(B C) } },
+        { "\"required\": [\"d\", \"d\"]",
+          { GLM("<arg_key>d</arg_key>\n<arg_value>x</arg_value>\n") },
+          { GLM(A), GLM("") } },
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char text[512];
+        snprintf(
+            text, sizeof text,
+            "[{\"name\": \"f\", \"parameters\": {\"properties\": {\"a\": {\"type\": \"integer\"}, "
+            "\"b\": {\"type\": \"integer\"}, \"c\": {\"type\": \"integer\"}}, %s}}]",
+            cases[i].limits);
+        json_t *list = json_loads(text, 0, NULL);
+        assert_non_null(list);
+        struct answer_form wanted = { .family = family_of("glm_4_6"),
+                                      .tools = list,
+                                      .choice = TOOL_CHOICE_REQUIRED };
+        struct form form = open_form(&wanted);
+        for (size_t j = 0; j < 4 && cases[i].good[j]; j++)
+            if (!accepts(&form, cases[i].good[j]))
+                fail_msg("%s: %s is refused", cases[i].limits, cases[i].good[j]);
+        for (size_t j = 0; j < 4 && cases[i].bad[j]; j++)
+            if (accepts(&form, cases[i].bad[j]))
+                fail_msg("%s: %s is possible", cases[i].limits, cases[i].bad[j]);
+        close_form(&form);
+        json_decref(list);
+    }
+}
+
+static void count_note(void *user, const char *sentence)
+{
+    int *count = user;
+    if (strstr(sentence, "tool \"f\": oneOf of its parameters is not kept")) ++*count;
+}
+
+static void what_tags_cannot_keep_to_is_noted(void **state)
+{
+    (void)state;
+    int notes = 0;
+    json_t *list = json_loads("[{\"name\": \"f\", \"parameters\": {\"properties\": {\"a\": {}}, "
+                              "\"oneOf\": [{\"required\": [\"a\"]}]}}]",
+                              0, NULL);
+    struct answer_form wanted = { .family = family_of("qwen3_5"),
+                                  .tools = list,
+                                  .schema_options = { .note = count_note, .user = &notes } };
+    struct form form = open_form(&wanted);
+    assert_int_equal(notes, 1);
+    close_form(&form);
+    json_decref(list);
+}
+
 /* Free text stays free: only the whole of an opener means something. */
 static void text_is_free_until_an_opener(void **state)
 {
@@ -427,6 +498,14 @@ static void impossible_forms_are_refused(void **state)
           "tool \"f\": its parameters are a string", TOOL_CHOICE_AUTO },
         { "kimi_k2", "[{\"name\": \"f\", \"parameters\": {\"const\": \"none\"}}]", NULL,
           "no arguments satisfy", TOOL_CHOICE_REQUIRED },
+        { "qwen3_5",
+          "[{\"name\": \"f\", \"parameters\": {\"properties\": {\"x\": {}}, \"minProperties\": "
+          "2}}]",
+          NULL, "leave no call possible", TOOL_CHOICE_AUTO },
+        { "qwen3_5", "[{\"name\": \"f\", \"parameters\": {\"minProperties\": 2}}]", NULL,
+          "tool \"f\": minProperties is more than 1", TOOL_CHOICE_AUTO },
+        { "qwen3_5", "[{\"name\": \"f\", \"parameters\": {\"maxProperties\": -1}}]", NULL,
+          "tool \"f\": maxProperties is not a count", TOOL_CHOICE_AUTO },
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         json_t *list = json_loads(cases[i].tools, 0, NULL);
@@ -626,6 +705,8 @@ int main(void)
         cmocka_unit_test(every_family_accepts_its_own_calls),
         cmocka_unit_test(a_call_that_breaks_its_schema_is_impossible),
         cmocka_unit_test(arguments_are_objects),
+        cmocka_unit_test(parameters_are_counted),
+        cmocka_unit_test(what_tags_cannot_keep_to_is_noted),
         cmocka_unit_test(text_is_free_until_an_opener),
         cmocka_unit_test(reasoning_stands_where_it_may),
         cmocka_unit_test(content_keeps_to_a_schema_after_reasoning),
