@@ -209,7 +209,7 @@ static const struct chat_command chat_commands[] = {
     { "/save", "FILE", "write the conversation to a file", command_save },
     { "/load", "FILE", "go on with a saved conversation", command_load },
     { "/tool", "TEXT", "what the tool that the model called gave back", command_tool },
-    { "/stats", NULL, "speed, times and experts so far", command_stats },
+    { "/stats", NULL, "speed and experts of the last answer", command_stats },
     { "/reset", NULL, "forget the conversation, keep the system message", command_reset },
     { "/quit", NULL, "leave", command_quit },
 };

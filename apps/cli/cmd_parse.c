@@ -16,10 +16,13 @@ struct parse_settings {
     bool json_lines;
 };
 
+#define FAMILIES                                                                                   \
+    "think, hermes, qwen3_coder, qwen3_5, deepseek_v3, deepseek_v3_1, deepseek_v3_2, kimi_k2, "    \
+    "glm_4_6 or minimax_m2"
+
 static const struct option options[] = {
     { 0, "family", OPTION_TEXT, offsetof(struct parse_settings, family), "NAME",
-      .help = "whose syntax: think, hermes, qwen3_coder, qwen3_5, deepseek_v3, deepseek_v3_1, "
-              "deepseek_v3_2, kimi_k2, glm_4_6 or minimax_m2" },
+      .help = "whose syntax: " FAMILIES },
     { 0, "tools", OPTION_TEXT, offsetof(struct parse_settings, tools), "FILE",
       .help = "JSON array of the tools on offer, for the types of their parameters" },
     { 0, "chunk", OPTION_COUNT, offsetof(struct parse_settings, chunk), "N",
@@ -140,9 +143,11 @@ static int unknown_family(const char *family)
         names[count++] = output_family_name(f);
     }
     near = nearest_name(family, names, count);
-    return usage_error(&command_parse, "there is no family %.64s%s%s%s", family,
-                       near < count ? "; did you mean " : "", near < count ? names[near] : "",
-                       near < count ? "?" : "");
+    if (near < count) {
+        return usage_error(&command_parse, "there is no family %.64s; did you mean %s?", family,
+                           names[near]);
+    }
+    return usage_error(&command_parse, "there is no family %.64s: it is " FAMILIES, family);
 }
 
 static int run(const void *settings_, const struct arguments *arguments)

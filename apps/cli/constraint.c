@@ -36,7 +36,9 @@ static mf_status read_form(struct constraint *out, const struct constraint_setti
             return MF_OK;
         }
     } else if (status == MF_OK) {
-        status = json_schema_read_new(&out->schema, text, length, why);
+        mf_error problem;
+        status = json_schema_read_new(&out->schema, text, length, &problem);
+        if (status != MF_OK) fail(why, status, "%.200s: %.256s", path, problem.text);
         out->form.schema = out->schema;
     }
     free(text);

@@ -171,7 +171,11 @@ mf_status model_path_resolve(char *out, const char *model, mf_error *why)
     if (stat(model, &info) != 0) {
         int number = errno;
         if (is_repository_name(model)) return find_in_cache(out, model, why);
-        return fail_errno(why, MF_ERR_IO, number, "%.256s", model);
+        return fail_errno(why, MF_ERR_IO, number, "model %.256s", model);
+    }
+    if (!S_ISDIR(info.st_mode) && ends_with(model, ".safetensors")) {
+        return fail(why, MF_ERR_UNSUPPORTED,
+                    "%.256s is a part of a checkpoint: give the directory that it is in", model);
     }
     if (!S_ISDIR(info.st_mode) && !ends_with(model, ".gguf")) {
         return fail(why, MF_ERR_UNSUPPORTED,

@@ -41,11 +41,23 @@ static double percent_of(double part, double total)
     return total > 0 ? 100.0 * part / total : 0.0;
 }
 
+/* Stages are measured with --stats from the start, not when a chat asks for them. */
+static bool has_stages(const mf_stats *stats)
+{
+    double sum = 0;
+
+    for (int stage = 0; stage < MF_STAGE_COUNT; stage++) {
+        sum += stats->prompt_stage_seconds[stage] + stats->decode_stage_seconds[stage];
+    }
+    return sum > 0;
+}
+
 /* A line for each stage that took time: its share of the prompts' time and of decode's. */
-static void print_stages(const mf_stats *stats)
+static void print_stages(const mf_stats *stats, const char *bold, const char *plain)
 {
     double prompt_left = stats->prompt_seconds, decode_left = stats->decode_seconds;
 
+    fprintf(stderr, "%stime%s\n", bold, plain);
     fprintf(stderr, "  %-18s %10s %7s   %10s %7s\n", "", "prompt s", "", "generate s", "");
     for (int stage = 0; stage <= MF_STAGE_COUNT; stage++) {
         bool rest = stage == MF_STAGE_COUNT;
@@ -107,8 +119,7 @@ static void print_table(const mf_stats *stats, const struct terminal *terminal)
     fprintf(stderr, "%sspeed%s\n", bold, plain);
     print_speed("prompt", stats->prompt_tokens, stats->prompt_seconds);
     print_speed("generated", stats->decode_tokens, stats->decode_seconds);
-    fprintf(stderr, "%stime%s\n", bold, plain);
-    print_stages(stats);
+    if (has_stages(stats)) print_stages(stats, bold, plain);
     fprintf(stderr, "%sexperts%s\n", bold, plain);
     print_experts(stats);
     fprintf(stderr, "%sdisk%s\n", bold, plain);
@@ -157,6 +168,9 @@ static void print_map(const mf_model *model, const struct terminal *terminal)
 {
     const struct model_config *config = &model->model.config;
 
+    fprintf(stderr, "%sexperts that were used%s\n",
+            terminal_style(terminal->colour_err, STYLE_BOLD),
+            terminal_style(terminal->colour_err, STYLE_PLAIN));
     for (uint32_t layer = 0; layer < config->layer_count; layer++) {
         const uint64_t *uses = expert_store_uses(model->experts, layer);
         uint32_t used = 0;

@@ -46,6 +46,9 @@ uint64_t api_memory_limit(const mf_engine *engine, uint64_t memory_bytes);
 uint64_t api_budget_within(uint64_t limit, uint64_t resident_bytes, uint64_t session_bytes);
 uint64_t api_expert_budget(const mf_model *model);
 
+/* MF_ERR_MEMORY: what every token uses does not fit into the model's memory. */
+mf_status api_admit_weights(const mf_model *model, mf_error *why);
+
 /* The session's memory is taken from the experts; dismiss gives it back.  Under the
  * engine's lock.  A session that is refused counts nothing. */
 mf_status api_admit_session(mf_session *session, mf_error *why);

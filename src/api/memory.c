@@ -34,6 +34,18 @@ uint64_t api_expert_budget(const mf_model *model)
                              model->session_bytes);
 }
 
+mf_status api_admit_weights(const mf_model *model, mf_error *why)
+{
+    uint64_t bytes = model->model.weights.resident_bytes;
+    double mebibyte = 1 << 20;
+    if (api_budget_within(model->memory_bytes, bytes, 0) > 0) return MF_OK;
+    return fail(
+        why, MF_ERR_MEMORY,
+        "the weights that every token uses take %.2f MiB, which is too much for %.2f MiB of "
+        "memory",
+        (double)bytes / mebibyte, (double)model->memory_bytes / mebibyte);
+}
+
 static uint64_t bytes_of(const struct session *session)
 {
     return session->arena.total_bytes + session->pool.memory_bytes;
@@ -48,7 +60,12 @@ mf_status api_admit_session(mf_session *session, mf_error *why)
     mf_status status = expert_store_set_budget(model->experts, api_expert_budget(model), &problem);
     if (status == MF_OK) return MF_OK;
     model->session_bytes -= bytes;
-    return fail(why, status, "a session takes %.2f MiB; then %.400s", (double)bytes / (1 << 20),
+    double mebibyte = 1 << 20;
+    return fail(why, status,
+                "of %.2f MiB weights take %.2f and a session %.2f (less with a shorter context or "
+                "smaller chunks); %.300s",
+                (double)model->memory_bytes / mebibyte,
+                (double)model->model.weights.resident_bytes / mebibyte, (double)bytes / mebibyte,
                 problem.text);
 }
 

@@ -135,6 +135,7 @@ mf_status api_open_experts(mf_model *model, const mf_model_options *options, mf_
     store.ahead = ahead[options->read_ahead];
     store.place = places[options->expert_mode];
     mf_status status = choose_reader(&store.engine, options->reader, why);
+    if (status == MF_OK) status = api_admit_weights(model, why);
     return status == MF_OK ? expert_store_open(&model->experts, &store, why) : status;
 }
 

@@ -71,6 +71,7 @@ static uint64_t remaining(const struct reader *reader)
 static mf_status load(struct reader *reader, uint64_t count, const char *what, mf_error *why)
 {
     struct metadata *metadata = reader->metadata;
+    if (reader->file->size == 0) return fail(why, MF_ERR_FORMAT, "%s is empty", reader->file->path);
     if (count > remaining(reader))
         return fail(why, MF_ERR_FORMAT, "%s: %.128s needs %llu bytes at byte %llu of %llu",
                     reader->file->path, what, (unsigned long long)count,
