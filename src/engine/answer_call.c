@@ -257,9 +257,11 @@ static uint32_t read_count(struct answer *a, const struct tool *tool, const char
     const json_t *value = json_object_get(tool->parameters, keyword);
     if (!value) return otherwise;
     double number = json_number_value(value);
-    if (!json_is_number(value) || !(number >= 0) || number != floor(number))
+    if (!json_is_number(value) || !(number >= 0) || number != floor(number)) {
         builder_fail(a->builder, MF_ERR_GRAMMAR, "tool \"%.80s\": %s is not a count", tool->name,
                      keyword);
+        return otherwise;
+    }
     return number < GRAMMAR_REPEAT_LIMIT ? (uint32_t)number : GRAMMAR_REPEAT_LIMIT;
 }
 
