@@ -191,10 +191,16 @@ def disk_share(stats, rate):
     return disk["bytes"] / disk["seconds"] / rate if disk["seconds"] > 0 else 1.0
 
 
+def computing_seconds(part):
+    """Arithmetic alone: neither waiting, nor predicting, nor what the store does between."""
+    return sum(seconds for stage, seconds in part["stages"].items()
+               if stage not in ("expert wait", "prediction"))
+
+
 def measure_prompt(settings, rate):
     test, stats, watch = moeflux(settings, "-p", settings.prompt, "-n", 0, "--no-warm-up")
     speed = test["tokens_per_second"]["median"]
-    computing = sum(stats["seconds"].values()) - stats["seconds"]["expert_wait"]
+    computing = computing_seconds(stats["prompt"])
     bound = settings.prompt / max(stats["experts"]["bytes_read"] / rate, computing)
     disk_bound = settings.prompt / (stats["experts"]["bytes_read"] / rate)
     return {"tokens_per_second": speed, "bound": bound, "share": speed / bound,
@@ -209,8 +215,7 @@ def measure_decode(settings, rate):
     test, stats, watch = moeflux(settings, "-p", 0, "-n", settings.count)
     speed = test["tokens_per_second"]["median"]
     missed = test["expert_bytes_read"] / settings.count
-    tokens = max(stats["decode"]["tokens"], 1)
-    computing = (sum(stats["seconds"].values()) - stats["seconds"]["expert_wait"]) / tokens
+    computing = computing_seconds(stats["decode"]) / max(stats["decode"]["tokens"], 1)
     bound = 1 / max(missed / rate, computing)
     hits, misses = test["expert_hits"], test["expert_misses"]
     return {"tokens_per_second": speed, "bound": bound, "share": speed / bound,

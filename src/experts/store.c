@@ -167,7 +167,7 @@ static bool take_tables(struct expert_store *store)
     size_t places = (size_t)store->layers * store->experts, slots = store->plan.capacity;
     store->slots = ARENA_NEW(arena, struct expert_slot, slots);
     store->reads = ARENA_NEW(arena, struct slot_read, slots);
-    store->lent = ARENA_NEW(arena, bool, slots);
+    store->lent = ARENA_NEW(arena, uint8_t, slots);
     store->slot_of = ARENA_NEW(arena, uint32_t, places);
     store->empty = ARENA_NEW(arena, uint32_t, slots);
     store->empty_count = ARENA_NEW(arena, size_t, store->plan.class_count);
@@ -274,8 +274,8 @@ static void release_slots(struct expert_store *store, const struct slot_class *c
     uint64_t bytes = (class->capacity - class->count) * class->bytes;
     for (size_t i = class->count; i < class->capacity; i++) {
         uint32_t index = (uint32_t)(class->first_slot + i);
-        if (store->lent[index]) async_reader_take_back(store->reader, index);
-        store->lent[index] = false;
+        if (store->lent[index] == MEMORY_LENT) async_reader_take_back(store->reader, index);
+        store->lent[index] = MEMORY_FRESH;
     }
     if (bytes > 0) madvise(store->memory + from, bytes, MADV_DONTNEED);
 }

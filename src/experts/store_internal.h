@@ -30,6 +30,10 @@ enum {
 
 enum slot_state { SLOT_EMPTY, SLOT_READING, SLOT_READY, SLOT_FAILED };
 
+/* The reader is told of a slot's memory when it is used for the second time: to pin pages that
+ * nobody has touched means to clear them, which the read itself does beside the owner. */
+enum slot_memory { MEMORY_FRESH, MEMORY_TOUCHED, MEMORY_LENT };
+
 /* Small, for all of them are looked at when a victim is sought. */
 struct expert_slot {
     uint32_t place; /* layer x experts + expert that it holds or awaits; NO_PLACE: empty */
@@ -83,7 +87,7 @@ struct expert_store {
     uint8_t *memory;
     struct expert_slot *slots; /* [plan.capacity] */
     struct slot_read *reads;   /* [plan.capacity] */
-    bool *lent;                /* [plan.capacity] the reader knows the slot's memory */
+    uint8_t *lent;             /* [plan.capacity] enum slot_memory */
     uint32_t *slot_of;         /* [layers x experts], NO_SLOT: not in memory */
     uint32_t *empty;           /* [plan.capacity] those of a class from its first slot on */
     size_t *empty_count;       /* [classes] */

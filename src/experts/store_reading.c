@@ -35,6 +35,14 @@ static struct async_read *take_request(struct expert_store *store)
     return read;
 }
 
+static void lend_memory(struct expert_store *store, uint32_t index, uint32_t place, uint8_t *memory)
+{
+    if (store->lent[index] == MEMORY_LENT) return;
+    const struct slot_class *class = &store->plan.classes[class_of(store, place)];
+    if (store->lent[index]++ == MEMORY_TOUCHED)
+        async_reader_lend(store->reader, index, memory, class->bytes);
+}
+
 bool reading_begin(struct expert_store *store, struct async_read **list, uint32_t place,
                    float distance, bool ahead)
 {
@@ -45,11 +53,7 @@ bool reading_begin(struct expert_store *store, struct async_read **list, uint32_
     if (index == NO_SLOT) return false;
     bool checked = is_checked(store, place) && layout.piece_count == 1; /* packed: always one */
     uint8_t *memory = store->maps ? NULL : slots_memory(store, index, place);
-    if (!store->maps && !store->lent[index]) {
-        const struct slot_class *class = &store->plan.classes[class_of(store, place)];
-        async_reader_lend(store->reader, index, memory, class->bytes);
-        store->lent[index] = true;
-    }
+    if (!store->maps) lend_memory(store, index, place, memory);
     store->slots[index] = (struct expert_slot){ .place = place,
                                                 .wanted = ahead ? 0 : store->visit,
                                                 .state = SLOT_READING,
