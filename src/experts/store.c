@@ -257,6 +257,7 @@ void expert_store_free(struct expert_store *store)
 {
     if (!store) return;
     const mf_allocator *allocator = store->options.allocator;
+    memory_warmer_stop(&store->warmer);
     async_reader_free(store->reader); /* nothing writes into the slots from here on */
     for (size_t i = 0; store->maps && i < store->options.directory->file_count; i++)
         file_map_close(&store->maps[i]);
@@ -283,6 +284,7 @@ static void release_slots(struct expert_store *store, const struct slot_class *c
 mf_status expert_store_set_budget(struct expert_store *store, uint64_t budget_bytes, mf_error *why)
 {
     if (store->mode == EXPERTS_MAPPED) return MF_OK; /* the page cache makes room by itself */
+    memory_warmer_stop(&store->warmer);              /* the next read starts it again */
     mf_status status =
         slot_plan_limit(&store->plan, store->options.config->experts_per_token, budget_bytes, why);
     if (status != MF_OK) return status;

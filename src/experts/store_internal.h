@@ -15,6 +15,7 @@
 #include "experts/prefetch.h"
 #include "experts/slot_plan.h"
 #include "experts/store.h"
+#include "experts/warm_memory.h"
 
 enum {
     REQUESTS = 1024,                               /* reads that may be submitted at a time */
@@ -85,6 +86,7 @@ struct expert_store {
     uint64_t *layer_bytes; /* [layers] of a slot */
     struct slot_plan plan;
     uint8_t *memory;
+    struct memory_warmer warmer;
     struct expert_slot *slots; /* [plan.capacity] */
     struct slot_read *reads;   /* [plan.capacity] */
     uint8_t *lent;             /* [plan.capacity] enum slot_memory */

@@ -38,6 +38,8 @@ static struct async_read *take_request(struct expert_store *store)
 static void lend_memory(struct expert_store *store, uint32_t index, uint32_t place, uint8_t *memory)
 {
     if (store->lent[index] == MEMORY_LENT) return;
+    if (store->mode == EXPERTS_STREAMED)
+        memory_warmer_start(&store->warmer, &store->plan, store->memory);
     const struct slot_class *class = &store->plan.classes[class_of(store, place)];
     if (store->lent[index]++ == MEMORY_TOUCHED)
         async_reader_lend(store->reader, index, memory, class->bytes);
