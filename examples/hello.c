@@ -29,10 +29,10 @@ static mf_status continue_text(const char *path, const char *prompt, mf_error *w
     if (status == MF_OK) status = mf_session_feed(session, tokens, count, why);
     for (int i = 0; i < ANSWER_LENGTH && status == MF_OK; i++) {
         int32_t token = mf_sampler_pick(sampler, mf_session_logits(session));
-        if (mf_model_is_end(model, token)) break;
+        if (token < 0 || mf_model_is_end(model, token)) break; /* -1: an empty prompt */
         size_t length = 0;
         const char *bytes = mf_model_token_bytes(model, token, &length);
-        fwrite(bytes, 1, length, stdout);
+        if (bytes) fwrite(bytes, 1, length, stdout);
         status = mf_session_feed(session, &token, 1, why);
     }
     mf_sampler_close(sampler); /* every close takes NULL */

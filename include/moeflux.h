@@ -10,7 +10,10 @@
  * Threads:   an engine and its models may be shared; a session has one owner at
  *            a time.  Calls on sessions of one engine are serialised by it.
  *            The library's own threads block signals: handlers of the program
- *            run on the program's threads alone.
+ *            run on the program's threads alone.  They do not survive a fork:
+ *            the child opens an engine of its own.
+ * Callbacks: run in the thread that called the library, inside of that call, and
+ *            call nothing of the same engine.
  * Errors:    MF_OK or a negative status; `why` (may be NULL) receives one
  *            sentence.  The library never prints, exits or reads the environment.
  */
@@ -70,7 +73,8 @@ MF_API const char *mf_status_text(mf_status status);
 
 /* ------------------------------------------------- what the caller provides */
 
-/* Memory.  `alignment` is a power of two; NULL means there is none left. */
+/* Memory.  `alignment` is a power of two; NULL means there is none left.  Both must be callable
+ * from several threads. */
 typedef struct mf_allocator {
     void *user;
     void *(*allocate)(void *user, size_t bytes, size_t alignment);
@@ -224,7 +228,7 @@ typedef enum mf_special {
     MF_SPECIAL_NONE     /* none is recognised */
 } mf_special;
 
-/* Token ids of `length` bytes of text.  *count is how many there are, also when
+/* Token ids of `length` bytes of text.  A model without a tokenizer: MF_ERR_UNSUPPORTED.  *count is how many there are, also when
  * `capacity` is too small (then MF_ERR_BUFFER_SIZE and `out` is untouched; `out`
  * may be NULL with capacity 0 to ask). */
 MF_API mf_status mf_model_tokenize(const mf_model *model, int32_t *out, size_t capacity,
@@ -308,12 +312,13 @@ MF_API mf_status mf_sampler_open(mf_sampler **out, const mf_model *model,
                                  const mf_sampler_options *options, mf_error *why);
 MF_API void mf_sampler_close(mf_sampler *sampler);
 
-/* The next token for a row of vocab_size logits. */
+/* The next token for a row of vocab_size logits; -1: they allow none, or are NULL. */
 MF_API int32_t mf_sampler_pick(mf_sampler *sampler, const float *logits);
 
 /* -------------------------------------------------------------- statistics */
 
-/* Since the session was opened or mf_session_reset_stats. */
+/* Since the session was opened or mf_session_reset_stats.  What is counted of experts and of the
+ * disk is the model's: all its sessions add to it, and each of them can reset it. */
 typedef struct mf_stats {
     uint64_t prompt_tokens; /* fed two or more at a time */
     uint64_t decode_tokens; /* fed one at a time */

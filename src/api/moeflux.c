@@ -233,6 +233,7 @@ mf_status mf_model_tokenize(const mf_model *model, int32_t *out, size_t capacity
     if (!model) return missing(why, "model");
     if (!count) return missing(why, "count");
     if (!text && length > 0) return missing(why, "text");
+    if (!out && capacity > 0) return missing(why, "out");
     static const enum special_mode modes[] = { [MF_SPECIAL_PARSE] = SPECIAL_PARSE,
                                                [MF_SPECIAL_AS_TEXT] = SPECIAL_AS_TEXT,
                                                [MF_SPECIAL_NONE] = SPECIAL_NONE };
@@ -401,6 +402,7 @@ void mf_session_stats(const mf_session *session, mf_stats *out)
     struct expert_store_sizes sizes = expert_store_sizes(session->model->experts);
     struct read_activity disk;
     expert_store_disk(session->model->experts, &disk);
+    double tick_seconds = tracer_tick_seconds(engine->tracer);
     pthread_mutex_unlock(&engine->lock);
     *out = (mf_stats){ .prompt_tokens = s->times.prompt_tokens,
                        .decode_tokens = s->times.decode_tokens,
@@ -437,7 +439,6 @@ void mf_session_stats(const mf_session *session, mf_stats *out)
                        .disk_bytes = disk.bytes,
                        .disk_seconds = disk.seconds,
                        .disk_depth = disk.depth };
-    double tick_seconds = tracer_tick_seconds(engine->tracer);
     for (int i = 0; i < MF_STAGE_COUNT; i++) {
         out->prompt_stage_seconds[i] = (double)s->forward.times.stage_ticks[0][i] * tick_seconds;
         out->decode_stage_seconds[i] = (double)s->forward.times.stage_ticks[1][i] * tick_seconds;
@@ -495,5 +496,5 @@ void mf_sampler_close(mf_sampler *sampler)
 
 int32_t mf_sampler_pick(mf_sampler *sampler, const float *logits)
 {
-    return sampler_pick(sampler->sampler, logits);
+    return logits ? sampler_pick(sampler->sampler, logits) : -1;
 }

@@ -7,6 +7,7 @@
 #include "support/tiny_engine.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 enum { TOKENS = 150 }; /* over two page edges */
@@ -469,6 +470,63 @@ static void sessions_do_not_see_each_other(void **state)
     }
 }
 
+/* What a thread of the program does with a model that others use at the same time. */
+struct visitor {
+    struct tiny_engine *t;
+    const int32_t *tokens;
+    const float *expected; /* [TOKENS][vocabulary] */
+    pthread_t thread;
+    bool good;
+};
+
+static bool visit(const struct visitor *v, size_t prompt)
+{
+    size_t vocab = mf_model_vocab_size(v->t->model), at = prompt;
+    mf_session *session;
+    mf_stats stats;
+    if (mf_session_open(&session, v->t->model, NULL, NULL) != MF_OK) return false;
+    bool good = mf_session_feed(session, v->tokens, prompt, NULL) == MF_OK;
+    for (; at < prompt + 10 && good; at++) {
+        mf_session_stats(session, &stats);
+        good = stats.decode_tokens == at - prompt &&
+               mf_session_feed(session, v->tokens + at, 1, NULL) == MF_OK &&
+               memcmp(mf_session_logits(session), v->expected + at * vocab,
+                      vocab * sizeof(float)) == 0;
+    }
+    mf_session_close(session);
+    return good;
+}
+
+static void *visit_often(void *argument)
+{
+    struct visitor *v = argument;
+    v->good = true;
+    for (size_t i = 0; i < 12 && v->good; i++) v->good = visit(v, 2 + 7 * i);
+    return NULL;
+}
+
+/* A model is shared by threads that open, feed, ask and close as they like. */
+static void sessions_of_several_threads(void **state)
+{
+    (void)state;
+    struct tiny_engine t;
+    struct visitor visitors[3];
+    int32_t tokens[TOKENS];
+    tiny_engine_open(
+        &t, &tiny_standard,
+        &(mf_engine_options){ .thread_count = 2, .backend = "reference", .profile = true });
+    tiny_tokens(tokens, &t, TOKENS);
+    float *expected = all_logits(&t, tokens, TOKENS, 0);
+    for (size_t i = 0; i < COUNT_OF(visitors); i++) {
+        visitors[i] = (struct visitor){ .t = &t, .tokens = tokens, .expected = expected };
+        assert_int_equal(pthread_create(&visitors[i].thread, NULL, visit_often, &visitors[i]), 0);
+    }
+    for (size_t i = 0; i < COUNT_OF(visitors); i++) pthread_join(visitors[i].thread, NULL);
+    for (size_t i = 0; i < COUNT_OF(visitors); i++) assert_true(visitors[i].good);
+    free(expected);
+    tiny_engine_close(&t);
+}
+
 /* ----------------------------------------------------------------- refusals */
 
 static void wrong_tokens_are_refused_and_change_nothing(void **state)
@@ -535,6 +593,17 @@ static void wrong_options_are_refused(void **state)
     assert_non_null(strstr(why.text, "nowhere"));
     assert_int_equal(mf_model_open(&model, t.engine, NULL, NULL, &why), MF_ERR_ARGUMENT);
     assert_int_equal(mf_model_open(&model, NULL, TINY_PATH, NULL, &why), MF_ERR_ARGUMENT);
+    size_t count;
+    int32_t token;
+    assert_int_equal(mf_model_tokenize(t.model, NULL, 1, &count, "a", 1, MF_SPECIAL_PARSE, &why),
+                     MF_ERR_ARGUMENT);
+    assert_int_equal(mf_model_tokenize(t.model, &token, 1, &count, "a", 1, MF_SPECIAL_PARSE, &why),
+                     MF_ERR_UNSUPPORTED); /* it has no tokenizer */
+    mf_sampler *sampler;
+    tiny_must(mf_sampler_open(&sampler, t.model, NULL, &why), &why);
+    assert_int_equal(mf_sampler_pick(sampler, NULL), -1); /* the logits of an empty session */
+    mf_sampler_close(sampler);
+    mf_sampler_close(NULL);
     mf_session_close(NULL);
     mf_model_close(NULL);
     mf_engine_close(NULL);
@@ -699,6 +768,7 @@ int main(void)
         cmocka_unit_test(hybrids_can_only_be_cleared),
         cmocka_unit_test(a_rehearsal_leaves_no_trace),
         cmocka_unit_test(sessions_do_not_see_each_other),
+        cmocka_unit_test(sessions_of_several_threads),
         cmocka_unit_test(wrong_tokens_are_refused_and_change_nothing),
         cmocka_unit_test(wrong_options_are_refused),
         cmocka_unit_test(fewer_experts_may_be_used),
