@@ -191,10 +191,14 @@ const struct command command_run = {
     .group_count = COUNT_OF(groups),
     .notes =
         "The answer is printed as it is written, a line of statistics follows on stderr. Without\n"
-        "a prompt the text comes from stdin. Ctrl-C ends the answer.",
+        "a prompt it is a chat in a terminal, and elsewhere the text comes from stdin. Ctrl-C\n"
+        "ends the answer.",
     .examples = "  moeflux run \"What is the capital of Japan?\"\n"
                 "  moeflux run --raw \"Once upon a time there was a little\" -n 100 --seed 7\n"
                 "  moeflux run -f letter.txt \"Answer this letter:\"\n"
+                "  moeflux run                  a chat in the terminal, with /help\n"
+                "  moeflux run -m model.gguf --memory 8G --stats \"Why is the sky blue?\"\n"
+                "  moeflux run --json-schema person.json \"Invent somebody.\"\n"
                 "  echo \"What is 27 + 45?\" | moeflux run --no-think --temp 0\n",
     .settings_bytes = sizeof(struct run_settings),
     .run = run,

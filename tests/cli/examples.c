@@ -33,6 +33,18 @@ static void hello_tells_the_story(void **state)
     assert_true(strlen(out) > 120);
 }
 
+static void hello_takes_an_empty_prompt(void **state)
+{
+    char line[4096], out[4096];
+    int code;
+
+    (void)state;
+    snprintf(line, sizeof line, "'%s' '%s/models/pebble' ''", program, getenv("MOEFLUX_SOURCE"));
+    run_line(out, sizeof out, &code, line);
+    assert_int_equal(code, 0);
+    assert_string_equal(out, "\n");
+}
+
 static void hello_says_what_is_wrong(void **state)
 {
     char line[4096], out[4096];
@@ -52,6 +64,7 @@ int main(int count, char **words)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hello_tells_the_story),
+        cmocka_unit_test(hello_takes_an_empty_prompt),
         cmocka_unit_test(hello_says_what_is_wrong),
     };
 
