@@ -178,11 +178,12 @@ mf_status compare_backend_init(struct compare_backend *compare, const mf_allocat
                                struct backend *reference, struct backend *tested,
                                size_t copy_floats, mf_error *why)
 {
-    *compare = (struct compare_backend){ .base = { &compare_functions, KV_F32 },
-                                         .allocator = allocator,
-                                         .reference = reference,
-                                         .tested = tested,
-                                         .copy_floats = copy_floats };
+    *compare =
+        (struct compare_backend){ .base = { .functions = &compare_functions, .kv_format = KV_F32 },
+                                  .allocator = allocator,
+                                  .reference = reference,
+                                  .tested = tested,
+                                  .copy_floats = copy_floats };
     size_t bytes = copy_floats * sizeof(float);
     compare->before = allocator->allocate(allocator->user, bytes, CACHE_LINE);
     compare->expected = allocator->allocate(allocator->user, bytes, CACHE_LINE);
