@@ -2,6 +2,7 @@
 
 #include "base/status.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +59,7 @@ bool schema_count(struct schema_compiler *c, uint32_t *out, const json_t *schema
     if (!value) return true;
     double number = json_number_value(value);
     bool upper = strncmp(keyword, "max", 3) == 0;
-    if (!json_is_number(value) || !(number >= 0) || number != (double)(int64_t)number)
+    if (!json_is_number(value) || !(number >= 0) || number != floor(number))
         return schema_fail(c, MF_ERR_GRAMMAR, "%s is not a count", keyword) != NULL;
     if (number > GRAMMAR_REPEAT_LIMIT) {
         if (upper) { /* narrower, and no answer is that long */

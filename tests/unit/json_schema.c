@@ -288,6 +288,7 @@ static void arrays(void **state)
           { "[]", "[1,2,3,4]", "[1,]", "[\"a\"]" } },
         { "{\"type\":\"array\"}", { "[]", "[1,\"a\",[null]]" }, { "[1" } },
         { "{\"type\":\"array\",\"maxItems\":0}", { "[]" }, { "[1]" } },
+        { "{\"type\":\"array\",\"maxItems\":1e300}", { "[]", "[1,2]" }, { "[1" } },
         { "{\"type\":\"array\",\"items\":false}", { "[]" }, { "[1]" } },
         { "{\"type\":\"array\",\"prefixItems\":[{\"type\":\"integer\"},{\"type\":\"string\"}],"
           "\"items\":false}",
