@@ -1,9 +1,12 @@
 #include "base/arena.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 /* Small requests share blocks of this size; a larger one gets its own. */
 enum { BLOCK_BYTES = 64 * 1024 };
+
+enum { HUGE_PAGE = 2 << 20 };
 
 struct arena_block {
     struct arena_block *next;
@@ -11,11 +14,18 @@ struct arena_block {
     size_t used;
 };
 
+/* Weights are read at the speed of the memory bus only from huge pages: with small ones a
+ * third of the time goes to finding them.  The end that does not fill a huge page stays in
+ * small ones, so that no more memory is used than was asked for. */
 static void *heap_allocate(void *user, size_t bytes, size_t alignment)
 {
     (void)user;
     void *pointer = NULL;
-    return posix_memalign(&pointer, alignment, bytes) == 0 ? pointer : NULL;
+    size_t huge = bytes / HUGE_PAGE * HUGE_PAGE;
+    if (huge > 0) alignment = max_size(alignment, HUGE_PAGE);
+    if (posix_memalign(&pointer, alignment, bytes) != 0) return NULL;
+    if (huge > 0) madvise(pointer, huge, MADV_HUGEPAGE); /* a wish: nothing depends on it */
+    return pointer;
 }
 
 static void heap_release(void *user, void *pointer, size_t bytes)

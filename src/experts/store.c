@@ -5,10 +5,8 @@
 #include <assert.h>
 #include <sys/mman.h>
 
-enum {
-    ARENA_ALIGNMENT = 2 << 20, /* of a huge page */
-    PADDING_SHARE = 8          /* direct reads may add 1/8 to a slot, else reads are plain */
-};
+/* Direct reads may add 1/8 to a slot, else reads are plain. */
+enum { PADDING_SHARE = 8 };
 
 /* ------------------------------------------------------------------ making */
 
@@ -142,11 +140,8 @@ static mf_status take_memory(struct expert_store *store, mf_error *why)
     const mf_allocator *allocator = store->options.allocator;
     uint64_t bytes = store->plan.memory_bytes;
     if (bytes == 0) return MF_OK; /* a model without experts */
-    size_t alignment = bytes < ARENA_ALIGNMENT ? SLOT_ALIGNMENT : ARENA_ALIGNMENT;
-    store->memory = allocator->allocate(allocator->user, bytes, alignment);
-    if (!store->memory) return fail_memory(why, bytes);
-    if (alignment == ARENA_ALIGNMENT) madvise(store->memory, bytes, MADV_HUGEPAGE);
-    return MF_OK;
+    store->memory = allocator->allocate(allocator->user, bytes, SLOT_ALIGNMENT);
+    return store->memory ? MF_OK : fail_memory(why, bytes);
 }
 
 static mf_status map_files(struct expert_store *store, mf_error *why)
