@@ -64,10 +64,21 @@ typedef void (*integer_dot_function)(const struct integer_block *block);
  * depend on the others. */
 enum { PACK_ROWS = 16 };
 
+/* Rows of a matrix that are 16 rows of a panel; those it does not have are zero. */
+struct panel_rows {
+    const struct weight *weight;
+    uint64_t first;
+    size_t count; /* at most 16 */
+    size_t next;  /* so many rows further are those that will be wanted next */
+};
+
 struct matrix_product {
-    const uint16_t *panel;
+    uint16_t *panel;
     size_t stride; /* of the panel's rows */
     size_t rows;
+    /* NULL: the panel is made.  Else two times 16 rows that it is to have: `panel` is room
+     * for it, with one more row behind, and rows is at most 32. */
+    const struct panel_rows *from;
     const uint16_t *packs; /* one after the other */
     size_t x_rows;         /* packs hold so many rows */
     size_t cols;

@@ -37,7 +37,7 @@ const struct kernels NAMED(kernels) = {
     .dequantise = { [FORMAT_AFFINE4] = NAMED(dequantise_affine4),
                     [FORMAT_AFFINE8] = NAMED(dequantise_affine8),
                     [FORMAT_BF16] = NAMED(dequantise_bf16) },
-#define INTEGER_DOT(id, name, wide, group, bytes) [FORMAT_##id] = NAMED(integer_dot_##name),
+#define INTEGER_DOT(id, name, below, group, bytes) [FORMAT_##id] = NAMED(integer_dot_##name),
     .integer_dot = { UNIT_FORMATS(INTEGER_DOT) },
     .make_units = NAMED(make_units),
 #if defined(__AMX_BF16__)

@@ -119,9 +119,9 @@ LANES_INLINE void dot_rows(const struct integer_block *b, unit_loader load, stru
         for (size_t i = 0; i < b->count; i++) dot_row(b, i, j, 1, load, kind);
 }
 
-#define DEFINE_INTEGER_DOT(id, name, wide, group, bytes)                                           \
+#define DEFINE_INTEGER_DOT(id, name, below, group, bytes)                                          \
     void NAMED(integer_dot_##name)(const struct integer_block *block)                              \
     {                                                                                              \
-        dot_rows(block, load_##name, (struct unit_kind){ wide, group, bytes });                    \
+        dot_rows(block, load_##name, (struct unit_kind){ (below) > 128, group, bytes });           \
     }
 UNIT_FORMATS(DEFINE_INTEGER_DOT)

@@ -28,63 +28,55 @@ static void pack_rows(const struct packed_expert *e)
     }
 }
 
-/* Rows that the matrix does not have give hidden numbers that must be zero.  Afterwards:
- * making a panel may leave anything in the row behind its last one. */
-static void clear_rows(uint16_t *panel, size_t stride, size_t count)
+/* GATED_ROWS rows from `first` on, as far as there are; the worker's next ones follow them. */
+static struct panel_rows rows_at(const struct weight *weight, uint64_t first, size_t next)
 {
-    memset(panel + count * stride, 0, (GATED_ROWS - count) * stride * sizeof *panel);
+    size_t count = first < weight->rows ? min_size(GATED_ROWS, weight->rows - first) : 0;
+    return (struct panel_rows){ .weight = weight, .first = first, .count = count, .next = next };
 }
 
 static void make_hidden(const struct packed_expert *e)
 {
-    const struct matrix_unit *matrix = e->job->kernels->matrix;
     const struct weight *gate = &e->work->view.gate, *up = &e->work->view.up;
-    size_t stride = cpu_panel_stride(gate->cols), hidden_cols = matrix_cols(gate->rows);
-    uint16_t *panel = (uint16_t *)(void *)e->job->scratch;
+    size_t hidden_cols = matrix_cols(gate->rows);
     struct share share = worker_share(e->job->worker, hidden_cols, GATED_ROWS);
     for (size_t first = share.begin; first < share.end; first += GATED_ROWS) {
-        size_t count = first < gate->rows ? min_size(GATED_ROWS, gate->rows - first) : 0;
-        uint16_t *second = panel + GATED_ROWS * stride;
-        if (count > 0) {
-            matrix->make_panel(panel, stride, gate, first, count);
-            matrix->make_panel(second, stride, up, first, count);
-        }
-        clear_rows(panel, stride, count);
-        clear_rows(second, stride, count);
-        matrix->multiply_gated(&(struct matrix_product){ .panel = panel,
-                                                         .stride = stride,
-                                                         .rows = 2 * GATED_ROWS,
-                                                         .packs = e->packs,
-                                                         .x_rows = e->work->pair_count,
-                                                         .cols = matrix_cols(gate->cols) },
-                               e->hidden, first, hidden_cols);
+        struct panel_rows from[2] = { rows_at(gate, first, GATED_ROWS),
+                                      rows_at(up, first, GATED_ROWS) };
+        struct matrix_product product = { .panel = (uint16_t *)(void *)e->job->scratch,
+                                          .stride = cpu_panel_stride(gate->cols),
+                                          .rows = 2 * GATED_ROWS,
+                                          .from = from,
+                                          .packs = e->packs,
+                                          .x_rows = e->work->pair_count,
+                                          .cols = matrix_cols(gate->cols) };
+        e->job->kernels->matrix->multiply_gated(&product, e->hidden, first, hidden_cols);
     }
 }
 
 static void make_answers(const struct packed_expert *e)
 {
-    const struct matrix_unit *matrix = e->job->kernels->matrix;
     const struct expert_batch *batch = e->job->batch;
     const struct weight *down = &e->work->view.down;
-    size_t stride = cpu_panel_stride(down->cols), cols = matrix_cols(down->cols);
-    uint16_t *panel = (uint16_t *)(void *)e->job->scratch;
-    enum { PANEL_ROWS = 32, X_ROWS = 64 };
+    enum { PANEL_ROWS = 2 * GATED_ROWS, X_ROWS = 64 };
     struct share share = worker_share(e->job->worker, down->rows, PANEL_ROWS);
     for (size_t first = share.begin; first < share.end; first += PANEL_ROWS) {
-        size_t count = min_size(PANEL_ROWS, share.end - first);
-        matrix->make_panel(panel, stride, down, first, count);
+        struct panel_rows from[2] = { rows_at(down, first, PANEL_ROWS),
+                                      rows_at(down, first + GATED_ROWS, PANEL_ROWS) };
+        struct matrix_product product = { .panel = (uint16_t *)(void *)e->job->scratch,
+                                          .stride = cpu_panel_stride(down->cols),
+                                          .rows = min_size(PANEL_ROWS, share.end - first),
+                                          .from = from,
+                                          .cols = matrix_cols(down->cols) };
         for (size_t p = 0; p < e->work->pair_count; p += X_ROWS) {
             float *out[X_ROWS];
-            size_t rows = min_size(X_ROWS, e->work->pair_count - p);
-            for (size_t j = 0; j < rows; j++)
+            product.x_rows = min_size(X_ROWS, e->work->pair_count - p);
+            product.packs = e->hidden + p * product.cols;
+            product.out = out;
+            for (size_t j = 0; j < product.x_rows; j++)
                 out[j] = batch->answers + e->work->pairs[p + j] * down->rows + first;
-            matrix->multiply(&(struct matrix_product){ .panel = panel,
-                                                       .stride = stride,
-                                                       .rows = count,
-                                                       .packs = e->hidden + p * cols,
-                                                       .x_rows = rows,
-                                                       .cols = cols,
-                                                       .out = out });
+            e->job->kernels->matrix->multiply(&product);
+            product.from = NULL; /* with more than X_ROWS rows the panel is there now */
         }
     }
 }
