@@ -245,7 +245,7 @@ typedef struct mf_session mf_session;
 
 typedef struct mf_session_options {
     uint32_t context_length; /* positions; 0: the model's, at most 4096 */
-    uint32_t chunk_rows;     /* prompt rows in one step, 0: 512 */
+    uint32_t chunk_rows;     /* prompt rows in one step; 0: 2048, or 512 with less than 4 GiB */
 } mf_session_options;
 
 MF_API mf_status mf_session_open(mf_session **out, mf_model *model,

@@ -64,7 +64,7 @@ void interrupt_end(void)
 mf_status prompt_feed(mf_session *session, const int32_t *ids, size_t count,
                       const struct terminal *terminal, mf_error *why)
 {
-    enum { SLICE = 256 };
+    enum { SLICE = 1024 }; /* so often the progress is shown and Ctrl-C looked for */
     uint32_t room = mf_session_context_length(session) - mf_session_position(session);
     struct progress progress;
     mf_status status = MF_OK;

@@ -26,8 +26,8 @@ static const struct option common_options[] = {
       .help = "positions of the context; default: the model's, at most 4096", .low = 1,
       .high = 1 << 24 },
     { 0, "prompt-chunk", OPTION_COUNT, offsetof(struct common_settings, prompt_chunk), "N",
-      .help = "tokens of a prompt that are computed at once; default 512; fewer take less "
-              "memory and more time",
+      .help = "tokens of a prompt that are computed at once; default 2048, with less than "
+              "4 GiB 512; fewer take less memory and more time",
       .low = 1, .high = 1 << 24 },
     { 0, "memory", OPTION_SIZE, offsetof(struct common_settings, memory_bytes), "SIZE",
       .help = "what weights and caches may take, as in 8G; default: what the machine has" },

@@ -265,7 +265,14 @@ const char *mf_model_token_bytes(const mf_model *model, int32_t token, size_t *l
 
 /* ----------------------------------------------------------------- session */
 
-enum { CONTEXT_STANDARD = 4096, CHUNK_STANDARD = 512 };
+/* An expert is read, and made ready for the matrix unit, once per chunk: long ones pay, where
+ * their activations (about 100 KB per row) do not take the room of the experts. */
+enum { CONTEXT_STANDARD = 4096, CHUNK_STANDARD = 2048, CHUNK_SMALL = 512 };
+
+static uint32_t standard_chunk(const mf_model *model)
+{
+    return model->memory_bytes >= UINT64_C(4) << 30 ? CHUNK_STANDARD : CHUNK_SMALL;
+}
 
 static mf_status choose_sizes(struct session_sizes *out, const mf_model *model,
                               const mf_session_options *options, mf_error *why)
@@ -277,7 +284,7 @@ static mf_status choose_sizes(struct session_sizes *out, const mf_model *model,
                     "a context of %u was asked for, the model goes to %u positions", context,
                     limit);
     if (context == 0) context = (uint32_t)min_size(limit, CONTEXT_STANDARD);
-    uint32_t chunk = options && options->chunk_rows ? options->chunk_rows : CHUNK_STANDARD;
+    uint32_t chunk = options && options->chunk_rows ? options->chunk_rows : standard_chunk(model);
     *out = (struct session_sizes){ context, (uint32_t)min_size(chunk, context) };
     return MF_OK;
 }

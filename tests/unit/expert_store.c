@@ -535,7 +535,9 @@ static void wrong_predictions_are_waste(void **state)
     static const float weights[] = { 0.5f, 0.5f };
     ahead = AHEAD_ALWAYS;
     assert_true(open_store(READ_ENGINE_THREADS, LEAST));
-    for (int round = 0; round < 20; round++) {
+    /* On a busy machine the readers may need a while to get to what is only expected. */
+    for (int round = 0; round < 20 || (!expert_store_counters(store).ahead_reads && round < 9999);
+         round++) {
         assert_true(expert_store_wants_predictions(store, 1));
         expert_store_expect(store, 2, 1, wrong, weights, 2);
         assert_int_equal(visit_all(2, needed, 4, 4, NULL), MF_OK);
