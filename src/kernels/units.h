@@ -11,6 +11,7 @@
 #define KERNELS_UNITS_H
 
 #include "kernels/bytes.h"
+#include "kernels/lanes_spread.h"
 #include "quant/blocks.h"
 
 struct unit {
@@ -58,11 +59,6 @@ typedef uint64_t two_quads __attribute__((vector_size(16)));
 typedef uint16_t eight_words __attribute__((vector_size(16)));
 typedef uint32_t eight_integers __attribute__((vector_size(32)));
 
-LANES_INLINE lanes lanes_join(half_lanes low, half_lanes high)
-{
-    return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-}
-
 /* Eight scales, and `factor` times the same as mins. */
 LANES_INLINE lanes lanes_scales_and_mins(half_lanes scales, float factor)
 {
@@ -104,8 +100,7 @@ LANES_INLINE lanes k_scales(const uint8_t *d, const uint8_t *scales)
     uint64_t m = (b & six) | (uint64_t)((c >> 4 & four) | (b >> 6 & two) << 4) << 32;
     half_lanes both = half_lanes_from_16_bits((eight_words)(two_quads){ load_u32(d), 0 }, false);
     const lanes signs = { 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1 };
-    lanes factors =
-        __builtin_shufflevector(both, both, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    lanes factors = lanes_of_two(both[0], both[1]);
     return lanes_from_bytes((byte_lanes)(two_quads){ s, m }) * (factors * signs);
 }
 
@@ -312,11 +307,11 @@ LANES_INLINE half_lanes affine_16_bit_scales(const struct unit_place *at, const 
         uint64_t four;
         memcpy(&four, array + 8 * at->index, sizeof four);
         half_lanes s = half_lanes_from_16_bits((eight_words)(two_quads){ four, 0 }, brain);
-        return __builtin_shufflevector(s, s, 0, 0, 1, 1, 2, 2, 3, 3);
+        return half_twice(s);
     }
     uint32_t two = load_u32(array + 4 * at->index);
     half_lanes s = half_lanes_from_16_bits((eight_words)(two_quads){ two, 0 }, brain);
-    return __builtin_shufflevector(s, s, 0, 0, 0, 0, 1, 1, 1, 1);
+    return half_four_times(s);
 }
 
 /* Scales or biases of a unit's groups, for 32 numbers each. */

@@ -25,38 +25,6 @@ struct unit_kind {
     int bytes; /* of a unit's values */
 };
 
-/* Scales of numbers 64v … 64v + 63, one per lane, from scales for 16 numbers each … */
-LANES_INLINE lanes scales_from_16s(lanes s, int v)
-{
-    switch (v) {
-    case 0:
-        return __builtin_shufflevector(s, s, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    case 1:
-        return __builtin_shufflevector(s, s, 4, 4, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7);
-    case 2:
-        return __builtin_shufflevector(s, s, 8, 8, 8, 8, 9, 9, 9, 9, 10, 10, 10, 10, 11, 11, 11,
-                                       11);
-    default:
-        return __builtin_shufflevector(s, s, 12, 12, 12, 12, 13, 13, 13, 13, 14, 14, 14, 14, 15, 15,
-                                       15, 15);
-    }
-}
-
-/* … or for 32. */
-LANES_INLINE lanes scales_from_32s(lanes s, int v)
-{
-    switch (v) {
-    case 0:
-        return __builtin_shufflevector(s, s, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
-    case 1:
-        return __builtin_shufflevector(s, s, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
-    case 2:
-        return __builtin_shufflevector(s, s, 4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 5, 5, 5);
-    default:
-        return __builtin_shufflevector(s, s, 6, 6, 6, 6, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7, 7);
-    }
-}
-
 LANES_INLINE lanes dot_64(const struct unit *w, const struct integer_unit *x, int v, bool wide)
 {
     bytes high = bytes_load(x->high + 64 * v), low = bytes_load(x->low + 64 * v);
@@ -75,13 +43,12 @@ LANES_INLINE void add_unit(struct sums *sums, const struct unit *w, const struct
         scale = w->both * x_both;
         sums->even += lanes_choose(mins, scale, (lanes){ 0 });
     } else {
-        scale = w->scale * __builtin_shufflevector(x_both, x_both, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5,
-                                                   5, 6, 6, 7, 7);
+        scale = w->scale * lanes_twice(x_both);
         sums->even = lanes_fma(w->min, lanes_load(x->sums_16), sums->even);
     }
 #pragma GCC unroll 4
     for (int v = 0; v < 4; v++) {
-        lanes s = kind.group == 32 ? scales_from_32s(scale, v) : scales_from_16s(scale, v);
+        lanes s = kind.group == 32 ? lanes_spread_eight(scale, v) : lanes_spread_four(scale, v);
         lanes *sum = v % 2 ? &sums->odd : &sums->even;
         *sum = lanes_fma(dot_64(w, x, v, kind.wide), s, *sum);
     }
