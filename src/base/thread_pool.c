@@ -1,5 +1,6 @@
 #include "base/thread_pool.h"
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "base/thread.h"
 
@@ -14,6 +15,7 @@
 struct signal {
     _Alignas(CACHE_LINE) atomic_uint value;
     atomic_uint sleepers;
+    atomic_uint spins; /* before one sleeps */
 };
 
 struct thread_pool {
@@ -25,6 +27,7 @@ struct thread_pool {
     struct signal run;     /* bumped to start a run, and to end the pool */
     struct signal barrier; /* bumped when the last worker arrives */
     _Alignas(CACHE_LINE) atomic_uint arrived;
+    _Alignas(CACHE_LINE) atomic_size_t taken; /* of a handout's rest, since the last barrier */
 
     pool_task task; /* written before `run` is bumped, read after */
     void *argument;
@@ -55,17 +58,26 @@ static void futex_wake_all(atomic_uint *address)
     syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
+/* Spins cost what others could use the core for, waking a sleeper costs some 20 µs.  So one
+ * spins about that long at first; and up to 150 µs as long as those who slept were woken so
+ * soon that it would have been enough. */
+enum { SPINS_FEW = 600, SPINS_MANY = 4000 };
+static const double worth_spinning_seconds = 200e-6;
+
 /* Waits until the value differs from `seen`. */
 static void signal_wait(struct signal *signal, unsigned seen)
 {
-    enum { SPINS = 600 }; /* about 20 µs of pause instructions */
-    for (unsigned i = 0; i < SPINS; i++) {
+    unsigned spins = atomic_load_explicit(&signal->spins, memory_order_relaxed);
+    double begin = clock_seconds();
+    for (unsigned i = 0; i < max_size(spins, SPINS_FEW); i++) {
         if (atomic_load_explicit(&signal->value, memory_order_acquire) != seen) return;
         relax();
     }
     atomic_fetch_add(&signal->sleepers, 1);
     while (atomic_load(&signal->value) == seen) futex_wait(&signal->value, seen);
     atomic_fetch_sub(&signal->sleepers, 1);
+    bool soon = clock_seconds() - begin < worth_spinning_seconds;
+    atomic_store_explicit(&signal->spins, soon ? SPINS_MANY : SPINS_FEW, memory_order_relaxed);
 }
 
 static void signal_bump(struct signal *signal)
@@ -82,6 +94,7 @@ void worker_barrier(struct worker worker)
     unsigned generation = atomic_load_explicit(&pool->barrier.value, memory_order_relaxed);
     if (atomic_fetch_add(&pool->arrived, 1) + 1 == worker.count) {
         atomic_store_explicit(&pool->arrived, 0, memory_order_relaxed);
+        atomic_store_explicit(&pool->taken, 0, memory_order_relaxed);
         signal_bump(&pool->barrier);
     } else {
         signal_wait(&pool->barrier, generation);
@@ -184,4 +197,25 @@ struct share worker_share(struct worker worker, size_t count, size_t unit)
     size_t begin = units * worker.index / worker.count * unit;
     size_t end = units * (worker.index + 1) / worker.count * unit;
     return (struct share){ min_size(begin, count), min_size(end, count) };
+}
+
+struct handout handout_begin(struct worker worker, size_t count, size_t unit)
+{
+    size_t shared_out = worker.count == 1 ? count : count / 4 * 3 / unit * unit;
+    return (struct handout){ worker, count, unit, shared_out, false };
+}
+
+bool handout_next(struct handout *handout, struct share *part)
+{
+    if (!handout->begun) {
+        handout->begun = true;
+        *part = worker_share(handout->worker, handout->shared_out, handout->unit);
+        if (part->begin < part->end) return true;
+    }
+    if (handout->shared_out == handout->count) return false;
+    size_t taken = atomic_fetch_add_explicit(&handout->worker.pool->taken, handout->unit,
+                                             memory_order_relaxed);
+    part->begin = handout->shared_out + taken;
+    part->end = min_size(handout->count, part->begin + handout->unit);
+    return part->begin < handout->count;
 }

@@ -5,7 +5,7 @@
  *
  * One run covers a whole graph: the workers walk its ops together and meet at
  * a barrier where one op needs all of the op before it.  A waiting worker spins
- * for about 20 µs, because the next op is usually that near, and then sleeps.
+ * for 20 to 150 µs, because the next op is usually that near, and then sleeps.
  *
  * Threads: one run at a time; the engine serialises its sessions. */
 #ifndef BASE_THREAD_POOL_H
@@ -41,5 +41,20 @@ struct share {
     size_t begin, end;
 };
 struct share worker_share(struct worker worker, size_t count, size_t unit);
+
+/* `count` items for workers that shall finish together however fast each of them is: three
+ * quarters are shared out, the rest goes in pieces of `unit` to whoever comes first.  For
+ * results that do not depend on who makes them, and once between two barriers:
+ *
+ *     struct handout rows = handout_begin(worker, count, unit);
+ *     for (struct share part; handout_next(&rows, &part);) … */
+struct handout {
+    struct worker worker;
+    size_t count, unit;
+    size_t shared_out; /* the first so many items */
+    bool begun;
+};
+struct handout handout_begin(struct worker worker, size_t count, size_t unit);
+bool handout_next(struct handout *handout, struct share *part);
 
 #endif

@@ -156,6 +156,40 @@ static void shares_cover_everything_once(void **state)
     }
 }
 
+/* How often each item was handed out; three handouts with barriers between. */
+struct handed {
+    size_t count, unit;
+    atomic_uint times[200];
+};
+
+static void hand_out(void *argument, struct worker worker)
+{
+    struct handed *handed = argument;
+    for (int round = 0; round < 3; round++) {
+        struct handout items = handout_begin(worker, handed->count, handed->unit);
+        for (struct share part; handout_next(&items, &part);)
+            for (size_t i = part.begin; i < part.end; i++) atomic_fetch_add(&handed->times[i], 1);
+        worker_barrier(worker);
+    }
+}
+
+static void everything_is_handed_out_once(void **state)
+{
+    (void)state;
+    static const size_t counts[] = { 0, 1, 3, 7, 64, 199 };
+    for (size_t s = 0; s < COUNT_OF(sizes); s++) {
+        struct thread_pool *pool = pool_of(sizes[s]);
+        for (size_t c = 0; c < COUNT_OF(counts); c++)
+            for (size_t unit = 1; unit < 40; unit += 6) {
+                struct handed handed = { .count = counts[c], .unit = unit };
+                thread_pool_run(pool, hand_out, &handed);
+                for (size_t i = 0; i < COUNT_OF(handed.times); i++)
+                    assert_int_equal(handed.times[i], i < counts[c] ? 3 : 0);
+            }
+        thread_pool_free(pool);
+    }
+}
+
 static void wrong_counts_are_refused(void **state)
 {
     (void)state;
@@ -193,6 +227,7 @@ int main(void)
         cmocka_unit_test(what_the_caller_wrote_is_seen_and_back),
         cmocka_unit_test(signals_are_left_to_the_caller),
         cmocka_unit_test(shares_cover_everything_once),
+        cmocka_unit_test(everything_is_handed_out_once),
         cmocka_unit_test(wrong_counts_are_refused),
         cmocka_unit_test(every_failing_allocation_cleans_up),
     };

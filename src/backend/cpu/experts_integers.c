@@ -6,7 +6,7 @@
 #include "backend/cpu/cpu.h"
 
 /* Rows of a matrix that one worker takes at a time. */
-enum { BLOCK_ROWS = 128 };
+enum { BLOCK_ROWS = 64 };
 
 struct integer_experts {
     const struct expert_job *job;
@@ -108,9 +108,10 @@ static void run_blocks(const struct integer_experts *e, uint64_t rows, block_fun
 {
     const struct expert_batch *batch = e->job->batch;
     size_t blocks = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
-    struct share share = worker_share(e->job->worker, batch->work_count * blocks, 1);
-    for (size_t i = share.begin; i < share.end; i++)
-        run(e, &batch->works[i / blocks], i % blocks * BLOCK_ROWS);
+    struct handout handout = handout_begin(e->job->worker, batch->work_count * blocks, 1);
+    for (struct share part; handout_next(&handout, &part);)
+        for (size_t i = part.begin; i < part.end; i++)
+            run(e, &batch->works[i / blocks], i % blocks * BLOCK_ROWS);
 }
 
 void cpu_experts_integers(const struct expert_job *job)

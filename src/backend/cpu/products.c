@@ -7,6 +7,9 @@ enum { PANEL_BYTES = 512 << 10, PANEL_UNIT = 32 };
 /* Rows of activations whose addresses are at hand. */
 enum { X_ROWS = 64 };
 
+/* Rows of a matrix that are worth asking for. */
+enum { HANDED_ROWS = 32 };
+
 static const float *x_row(const struct product *p, size_t row)
 {
     return p->x + row * p->x_stride;
@@ -79,6 +82,30 @@ void cpu_make_units(struct integer_unit *units, const struct kernels *kernels, s
         kernels->make_units(units + share.begin / UNIT, x + share.begin, share.end - share.begin);
 }
 
+/* Rows `part` of the matrix with all rows of activations. */
+static void multiply_units(const struct product *p, const struct integer_unit *units,
+                           struct share part)
+{
+    size_t per_row = units_of(p->weight->cols);
+    for (size_t r = 0; r < p->x_rows; r += X_ROWS) {
+        const struct integer_unit *x[X_ROWS];
+        float *out[X_ROWS];
+        size_t rows = min_size(X_ROWS, p->x_rows - r);
+        for (size_t j = 0; j < rows; j++) {
+            x[j] = units + (r + j) * per_row;
+            out[j] = out_row(p, r + j) + part.begin;
+        }
+        p->kernels->integer_dot[p->weight->format](
+            &(struct integer_block){ .weight = p->weight,
+                                     .first = part.begin,
+                                     .count = part.end - part.begin,
+                                     .x = x,
+                                     .out = out,
+                                     .x_rows = rows,
+                                     .add = p->add });
+    }
+}
+
 void cpu_multiply_integers(const struct product *p)
 {
     size_t per_row = units_of(p->weight->cols);
@@ -86,24 +113,8 @@ void cpu_multiply_integers(const struct product *p)
     for (size_t r = 0; r < p->x_rows; r++)
         cpu_make_units(units + r * per_row, p->kernels, p->worker, x_row(p, r), p->weight->cols);
     worker_barrier(p->worker);
-    struct share share = worker_share(p->worker, p->weight->rows, 1);
-    for (size_t r = 0; r < p->x_rows; r += X_ROWS) {
-        const struct integer_unit *x[X_ROWS];
-        float *out[X_ROWS];
-        size_t rows = min_size(X_ROWS, p->x_rows - r);
-        for (size_t j = 0; j < rows; j++) {
-            x[j] = units + (r + j) * per_row;
-            out[j] = out_row(p, r + j) + share.begin;
-        }
-        p->kernels->integer_dot[p->weight->format](
-            &(struct integer_block){ .weight = p->weight,
-                                     .first = share.begin,
-                                     .count = share.end - share.begin,
-                                     .x = x,
-                                     .out = out,
-                                     .x_rows = rows,
-                                     .add = p->add });
-    }
+    struct handout rows = handout_begin(p->worker, p->weight->rows, HANDED_ROWS);
+    for (struct share part; handout_next(&rows, &part);) multiply_units(p, units, part);
 }
 
 /* ------------------------------------------------------------- matrix unit */
