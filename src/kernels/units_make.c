@@ -64,6 +64,7 @@ LANES_INLINE void make_32(struct integer_unit *unit, size_t place, lanes first, 
     float inverse = largest > 0.0f ? largest_integer / largest : 0.0f;
     float scale = largest / largest_integer + spoilt;
     if (spoilt != spoilt || inverse > 3e38f) inverse = 0.0f;
+    if (spoilt != spoilt) first = second = lanes_all(0.0f); /* no integers: the scale is NaN */
     float sum = make_16(unit->high + place, unit->low + place, first, inverse);
     float sum2 = make_16(unit->high + place + 16, unit->low + place + 16, second, inverse);
     unit->scales[place / 32] = scale;
