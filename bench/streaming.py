@@ -11,6 +11,7 @@
     -r N              rounds; default 3
     --block BYTES     of fio's reads; default: what moeflux reads of an expert at a time
     --moeflux FILE    the program; default: build/moeflux
+    --peer-count N    tokens that the peer generates; default: as -n (it may take minutes for one)
     --loop KIB        the peer reads over a loop device that reads ahead so many KiB
     --json            JSON instead of the table
 
@@ -64,6 +65,7 @@ def parse_arguments():
     parser.add_argument("-r", dest="rounds", type=int, default=3)
     parser.add_argument("--block", type=int)
     parser.add_argument("--moeflux", default=str(HERE.parent / "build" / "moeflux"))
+    parser.add_argument("--peer-count", type=int)
     parser.add_argument("--loop", type=int)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("peer", nargs=argparse.REMAINDER)
@@ -107,7 +109,8 @@ def fio_rate(path, block):
 
 
 class LockedMemory:
-    """Leaves `limit` bytes of the machine's memory to everybody else."""
+    """Leaves `limit` bytes of the machine's memory to everybody else.  Who is killed first,
+    should that not be enough, are we and the peer, not others who use the machine."""
 
     def __init__(self, limit):
         available = next(int(line.split()[1]) * 1024 for line in open("/proc/meminfo")
@@ -116,6 +119,7 @@ class LockedMemory:
         self.pages = mmap.mmap(-1, self.bytes) if self.bytes else None
 
     def __enter__(self):
+        pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
         if self.pages:
             libc = ctypes.CDLL(None, use_errno=True)
             address = ctypes.addressof(ctypes.c_char.from_buffer(self.pages))
@@ -233,7 +237,7 @@ def measure_decode(settings, rate):
 def measure_peer(settings, path):
     drop_pages(settings.model)
     command = [*settings.peer, "-m", path, "-t", str(settings.threads), "-r", "1", "-o", "json",
-               "-p", str(settings.prompt), "-n", str(settings.count)]
+               "-p", str(settings.prompt), "-n", str(settings.peer_count or settings.count)]
     with LockedMemory(settings.memory):
         tests = json.loads(run(command).stdout)
     found = {}

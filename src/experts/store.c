@@ -37,14 +37,13 @@ enum reading { READING_KEPT, READING_MAPPED, READING_DIRECT, READING_UNCACHED };
 static mf_status open_reader(struct expert_store *store, enum reading how, mf_error *why)
 {
     const struct expert_store_options *options = &store->options;
-    async_reader_free(store->reader);
-    store->reader = NULL;
-    store->direct = how == READING_DIRECT;
+    bool direct = how == READING_DIRECT;
+    struct async_reader *opened;
     struct async_reader_options reader = { .allocator = options->allocator,
                                            .files = options->directory->files,
                                            .file_count = options->directory->file_count,
                                            .engine = options->engine,
-                                           .direct = store->direct,
+                                           .direct = direct,
                                            .uncached = how != READING_KEPT || options->promise,
                                            .clock = options->clock,
                                            .hire = options->hire,
@@ -53,7 +52,12 @@ static mf_status open_reader(struct expert_store *store, enum reading how, mf_er
         reader.engine = READ_ENGINE_THREADS;
         reader.uncached = false;
     }
-    return async_reader_new(&store->reader, &reader, why);
+    mf_status status = async_reader_new(&opened, &reader, why);
+    if (status != MF_OK) return status; /* the reader that there was, if any, reads on */
+    async_reader_free(store->reader);
+    store->reader = opened;
+    store->direct = direct;
+    return MF_OK;
 }
 
 /* *padded: rounding adds more than a little to the slots. */
@@ -141,7 +145,9 @@ static mf_status take_memory(struct expert_store *store, mf_error *why)
     uint64_t bytes = store->plan.memory_bytes;
     if (bytes == 0) return MF_OK; /* a model without experts */
     store->memory = allocator->allocate(allocator->user, bytes, SLOT_ALIGNMENT);
-    return store->memory ? MF_OK : fail_memory(why, bytes);
+    if (!store->memory) return fail_memory(why, bytes);
+    store->memory_bytes = bytes;
+    return MF_OK;
 }
 
 static mf_status map_files(struct expert_store *store, mf_error *why)
@@ -165,7 +171,7 @@ static bool take_tables(struct expert_store *store)
     store->lent = ARENA_NEW(arena, uint8_t, slots);
     store->slot_of = ARENA_NEW(arena, uint32_t, places);
     store->empty = ARENA_NEW(arena, uint32_t, slots);
-    store->empty_count = ARENA_NEW(arena, size_t, store->plan.class_count);
+    store->empty_count = ARENA_NEW(arena, size_t, store->layers);
     store->requests = ARENA_NEW(arena, struct async_read, REQUESTS);
     store->pending = ARENA_NEW(arena, uint32_t, store->experts);
     store->missing.places = ARENA_NEW(arena, uint32_t, store->experts);
@@ -256,7 +262,7 @@ void expert_store_free(struct expert_store *store)
     async_reader_free(store->reader); /* nothing writes into the slots from here on */
     for (size_t i = 0; store->maps && i < store->options.directory->file_count; i++)
         file_map_close(&store->maps[i]);
-    if (store->memory) allocator->release(allocator->user, store->memory, store->plan.memory_bytes);
+    if (store->memory) allocator->release(allocator->user, store->memory, store->memory_bytes);
     struct arena arena = store->arena;
     arena_free(&arena);
 }
@@ -276,6 +282,31 @@ static void release_slots(struct expert_store *store, const struct slot_class *c
     if (bytes > 0) madvise(store->memory + from, bytes, MADV_DONTNEED);
 }
 
+/* There was room for all experts until a session took it: from now on they are read as
+ * those of a store that never had it, into the same memory.  Where that cannot be had the
+ * store goes on as it is. */
+static mf_status begin_streaming(struct expert_store *store, uint64_t budget_bytes, mf_error *why)
+{
+    uint32_t per_token = store->options.config->experts_per_token;
+    bool padded;
+    expert_store_drop_all(store);
+    for (uint32_t i = 0; i < store->plan.capacity; i++) {
+        if (store->lent[i] == MEMORY_LENT) async_reader_take_back(store->reader, i);
+        store->lent[i] = MEMORY_FRESH;
+    }
+    madvise(store->memory, store->memory_bytes, MADV_DONTNEED);
+    store->options.budget_bytes = store->memory_bytes;
+    if (plan_streamed(store, NULL) != MF_OK) return MF_OK;
+    store->mode = EXPERTS_STREAMED;
+    mf_status status = slot_plan_limit(&store->plan, per_token, budget_bytes, NULL);
+    if (status != MF_OK) { /* rounding out was too much */
+        status = make_plan(store, READING_UNCACHED, &padded, why);
+        if (status == MF_OK) status = slot_plan_limit(&store->plan, per_token, budget_bytes, why);
+    }
+    slots_reset(store);
+    return status;
+}
+
 mf_status expert_store_set_budget(struct expert_store *store, uint64_t budget_bytes, mf_error *why)
 {
     if (store->mode == EXPERTS_MAPPED) return MF_OK; /* the page cache makes room by itself */
@@ -283,6 +314,11 @@ mf_status expert_store_set_budget(struct expert_store *store, uint64_t budget_by
     mf_status status =
         slot_plan_limit(&store->plan, store->options.config->experts_per_token, budget_bytes, why);
     if (status != MF_OK) return status;
+    bool promised = store->options.promise && store->options.place == PLACE_BY_SIZE;
+    if (promised && store->memory && store->mode == EXPERTS_RESIDENT && !store->plan.resident) {
+        status = begin_streaming(store, budget_bytes, why);
+        if (status != MF_OK) return status;
+    }
     visit_end(store);
     while (reading_collect(store, true)) continue;
     for (size_t c = 0; c < store->plan.class_count; c++) {

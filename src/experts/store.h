@@ -117,8 +117,10 @@ mf_status expert_store_new(struct expert_store **out, const mf_allocator *alloca
 void expert_store_free(struct expert_store *store);
 
 /* Uses fewer slots, or again more, up to what the store was made with; evicted
- * experts' memory goes back to the system.  A mapped store has none to give.  Too small a budget is refused and changes
- * nothing.  Waits for reads; no lease may be held. */
+ * experts' memory goes back to the system.  A mapped store has none to give.  A resident
+ * one that no longer can be, and promised how much memory it takes, becomes a streamed one;
+ * what was in memory is read again.  Too small a
+ * budget is refused and changes nothing.  Waits for reads; no lease may be held. */
 mf_status expert_store_set_budget(struct expert_store *store, uint64_t budget_bytes, mf_error *why);
 
 /* Submits reads for all experts that are missing, as far as there are slots, and ends

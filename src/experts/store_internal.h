@@ -86,13 +86,14 @@ struct expert_store {
     uint64_t *layer_bytes; /* [layers] of a slot */
     struct slot_plan plan;
     uint8_t *memory;
+    uint64_t memory_bytes; /* for the plan that was made first; no later one takes more */
     struct memory_warmer warmer;
     struct expert_slot *slots; /* [plan.capacity] */
     struct slot_read *reads;   /* [plan.capacity] */
     uint8_t *lent;             /* [plan.capacity] enum slot_memory */
     uint32_t *slot_of;         /* [layers x experts], NO_SLOT: not in memory */
     uint32_t *empty;           /* [plan.capacity] those of a class from its first slot on */
-    size_t *empty_count;       /* [classes] */
+    size_t *empty_count;       /* [classes, at most layers] */
     size_t present, failed;    /* slots READY, FAILED */
     struct victim victims[VICTIMS_MAX];
     size_t victim_count, victim_next;

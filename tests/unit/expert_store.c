@@ -571,13 +571,14 @@ static void change_budgets(void)
         } else {
             assert_true(sizes.slot_bytes <= budget);
             assert_true(sizes.present <= sizes.slots && sizes.slots < all);
+            assert_string_equal(sizes.mode, "streamed"); /* and not through the page cache */
         }
         choose_experts(experts, PER_TOKEN);
         assert_int_equal(visit_all(random_layer(), experts, PER_TOKEN, 3, &why), MF_OK);
     }
     assert_int_equal(expert_store_set_budget(store, ENOUGH, &why), MF_OK);
     assert_int_equal(expert_store_sizes(store).slots, all);
-    assert_string_equal(expert_store_sizes(store).mode, "resident");
+    assert_string_equal(expert_store_sizes(store).mode, "streamed"); /* it stays what it became */
     read_everything();
 }
 
