@@ -5,7 +5,7 @@
 /* Room of a worker for one step: a prompt's reads all experts of all layers, which is two
  * events each, and computes them in three parts.  Handed over long before that, while they
  * are in the caches. */
-enum { EVENTS = 1 << 16, EVENTS_KEPT = 1 << 10 };
+enum { EVENTS = 1 << 16, EVENTS_KEPT = 1 << 7 };
 
 static size_t events_bytes(const struct tracer *tracer)
 {
