@@ -24,13 +24,18 @@ LANES_INLINE quarter_lanes quarter_all(float value)
     return (quarter_lanes){ value, value, value, value };
 }
 
-/* Eight of a, eight of b. */
-LANES_INLINE lanes lanes_of_two(float a, float b)
+/* Numbers 0 and 1 of s, each eight times. */
+LANES_INLINE lanes lanes_two_eights(half_lanes s)
 {
-    quarter_lanes parts[4] = { quarter_all(a), quarter_all(a), quarter_all(b), quarter_all(b) };
+#if defined(__AVX512F__) /* parts in memory would make the load of all wait for each of them */
+    return __builtin_shufflevector(s, s, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+#else
+    quarter_lanes first = quarter_all(s[0]), second = quarter_all(s[1]);
+    quarter_lanes parts[4] = { first, first, second, second };
     lanes result;
     memcpy(&result, parts, sizeof result);
     return result;
+#endif
 }
 
 /* Numbers 0 0 1 1 2 2 3 3 of s. */

@@ -100,7 +100,7 @@ LANES_INLINE lanes k_scales(const uint8_t *d, const uint8_t *scales)
     uint64_t m = (b & six) | (uint64_t)((c >> 4 & four) | (b >> 6 & two) << 4) << 32;
     half_lanes both = half_lanes_from_16_bits((eight_words)(two_quads){ load_u32(d), 0 }, false);
     const lanes signs = { 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1 };
-    lanes factors = lanes_of_two(both[0], both[1]);
+    lanes factors = lanes_two_eights(both);
     return lanes_from_bytes((byte_lanes)(two_quads){ s, m }) * (factors * signs);
 }
 
