@@ -72,7 +72,8 @@ static void read_back(const struct answer_form *form, size_t step)
     require(message.call_count > 0, "no call", form);
     for (size_t i = 0; i < message.call_count; i++) {
         const struct output_call *call = &message.calls[i];
-        json_t *arguments = json_loadb(call->arguments, call->arguments_length, 0, NULL);
+        json_t *arguments =
+            json_loadb(call->arguments, call->arguments_length, JSON_ALLOW_NUL, NULL);
         require(call->complete && strcmp(call->name, "tool") == 0, "not the tool", form);
         require(json_is_object(arguments), "no object", form);
         json_decref(arguments);
