@@ -50,6 +50,9 @@ check_cppcheck()
 check_tidy()
 {
     mkdir -p "$build/tidy"
+    # Flags that clang does not know.
+    sed -E 's/ -m(move|store)-max=[0-9]+//g' "$build/compile_commands.json" \
+        >"$build/tidy/compile_commands.json"
     tools/sources.sh src apps bench examples tests | grep '\.c$' |
         xargs -P "$jobs" -n 1 tools/tidy.sh "$build"
 }

@@ -17,7 +17,7 @@ clean=$build/tidy/$key
 # The flags are gcc's: clang does not know all of its warnings, and takes -Wdouble-promotion for
 # more than gcc means by it.  The analyzer follows a quarter of
 # the paths it would follow by default, and finds the same in a third of the time.
-if clang-tidy --quiet -p "$build" --extra-arg-before=-Wno-unknown-warning-option \
+if clang-tidy --quiet -p "$build/tidy" --extra-arg-before=-Wno-unknown-warning-option \
     --extra-arg=-Wno-double-promotion --extra-arg=-Xclang --extra-arg=-analyzer-config \
     --extra-arg=-Xclang --extra-arg=max-nodes=60000 \
     --warnings-as-errors='*' "$file" >"$clean.$$" 2>/dev/null; then

@@ -255,10 +255,11 @@ static json_t *shape_json_new(const struct inspection *i)
 static json_t *token_json_new(const struct inspection *i)
 {
     struct token_bytes bytes = inspection_token_bytes(i);
+    uint64_t total = bytes.always + bytes.experts;
 
-    return json_pack("{s:I,s:I,s:I,s:I}", "total", (json_int_t)(bytes.always + bytes.experts),
-                     "always", (json_int_t)bytes.always, "experts", (json_int_t)bytes.experts,
-                     "state", (json_int_t)bytes.state);
+    return json_pack("{s:I,s:I,s:I,s:I}", "total", (json_int_t)total, "always",
+                     (json_int_t)bytes.always, "experts", (json_int_t)bytes.experts, "state",
+                     (json_int_t)bytes.state);
 }
 
 static json_t *placement_json_new(const struct placement *p)

@@ -58,7 +58,7 @@ bool checksum_parse(uint64_t *out, const char *text)
 {
     uint64_t value = 0;
     size_t i = 0;
-    for (; text[i] && i < CHECKSUM_TEXT - 1; i++) {
+    for (; i < CHECKSUM_TEXT - 1 && text[i]; i++) {
         unsigned digit;
         if (text[i] >= '0' && text[i] <= '9')
             digit = (unsigned)(text[i] - '0');

@@ -384,7 +384,10 @@ static bool list_parameters(struct answer *a, const struct tool *tool, struct pa
     };
     if (!list->items || !list->required)
         return builder_fail(a->builder, MF_ERR_MEMORY, "out of memory for the tools") != NULL;
-    json_object_foreach(properties, key, schema) add_parameter(a, tool, list, key, schema);
+    json_object_foreach(properties, key, schema)
+    {
+        add_parameter(a, tool, list, key, schema);
+    }
     json_t *any = json_object();
     for (size_t i = 0; i < json_array_size(required); i++) {
         key = json_string_value(json_array_get(required, i));

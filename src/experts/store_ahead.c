@@ -84,7 +84,7 @@ static size_t next_surest(const float *weights, size_t count, size_t last)
     size_t best = count;
     for (size_t i = 0; i < count; i++) {
         bool after = last == count || weights[i] < weights[last] ||
-                     (weights[i] == weights[last] && i > last);
+                     (i > last && weights[i] == weights[last]);
         if (after && weights[i] == weights[i] && (best == count || weights[i] > weights[best]))
             best = i;
     }

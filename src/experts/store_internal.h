@@ -150,10 +150,10 @@ void slots_reset(struct expert_store *store);
 uint8_t *slots_memory(const struct expert_store *store, uint32_t slot, uint32_t place);
 
 /* Its matrices, wherever they are. */
-struct expert_view slots_view(const struct expert_store *store, uint32_t slot);
+struct expert_view slots_view(const struct expert_store *store, uint32_t index);
 
 /* READY or FAILED → EMPTY */
-void slots_empty(struct expert_store *store, uint32_t slot);
+void slots_empty(struct expert_store *store, uint32_t index);
 
 /* Before a series of takes: what was known about victims is old. */
 void slots_begin_taking(struct expert_store *store);
@@ -179,10 +179,10 @@ void reading_begin_list(struct expert_store *store, struct place_list *list, flo
 bool reading_collect(struct expert_store *store, bool block);
 
 /* READY → FAILED, if the files no longer have what is mapped. */
-void reading_check_map(struct expert_store *store, uint32_t slot);
+void reading_check_map(struct expert_store *store, uint32_t index);
 
 /* FAILED → EMPTY, with the reason. */
-mf_status reading_report(struct expert_store *store, uint32_t slot, mf_error *why);
+mf_status reading_report(struct expert_store *store, uint32_t index, mf_error *why);
 
 /* Adds to a list that is in the order of the file, as most checkpoints are. */
 void reading_add(const struct expert_store *store, struct place_list *list, uint32_t place);

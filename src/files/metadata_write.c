@@ -17,8 +17,10 @@ static void put(struct growing *g, const void *bytes, size_t count)
     if (count > g->capacity - g->count) {
         size_t wider = max_size(2 * g->capacity, g->count + count + 4096);
         uint8_t *copy = realloc(g->bytes, wider);
-        g->failed = !copy;
-        if (g->failed) return;
+        if (!copy) {
+            g->failed = true;
+            return;
+        }
         g->bytes = copy;
         g->capacity = wider;
     }

@@ -210,14 +210,14 @@ LANES_INLINE bytes bytes_from_stream(const uint8_t *p, unsigned bits)
 #if defined(__AVX512VBMI__)
     /* Number j of eight lies at bit j·bits of their `bits` bytes: bring those bytes to one
      * 64-bit lane, then take eight of its bits from each of the eight places. */
-    const uint64_t ramp = 0x0706050403020100, ones = 0x0101010101010101;
+    const uint64_t ramp = 0x0706050403020100, steps = 0x0101010101010101 * bits;
+    const uint64_t bit_places = ramp * bits;
     __m512i stored = _mm512_maskz_loadu_epi8(bits == 8 ? ~0ull : (1ull << (8 * bits)) - 1, p);
     __m512i lane = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
-    __m512i places =
-        _mm512_add_epi64(_mm512_mullo_epi64(lane, _mm512_set1_epi64((long long)(ones * bits))),
-                         _mm512_set1_epi64((long long)ramp));
+    __m512i places = _mm512_add_epi64(_mm512_mullo_epi64(lane, _mm512_set1_epi64((long long)steps)),
+                                      _mm512_set1_epi64((long long)ramp));
     __m512i spread = _mm512_permutexvar_epi8(places, stored);
-    __m512i shifts = _mm512_set1_epi64((long long)(ramp * bits));
+    __m512i shifts = _mm512_set1_epi64((long long)bit_places);
     return (bytes)_mm512_and_si512(_mm512_multishift_epi64_epi8(shifts, spread),
                                    _mm512_set1_epi8((char)mask));
 #elif defined(__ARM_FEATURE_DOTPROD)

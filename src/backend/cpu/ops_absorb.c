@@ -197,7 +197,7 @@ static void join_head(const struct absorption *a, size_t i, uint32_t head, float
     struct attend_stretch all = {
         .heads = 1, .value_width = latent, .scale = a->shape->scale, .sums = out
     };
-    float greatest, weight_sum;
+    float greatest = 0, weight_sum = 1; /* a row sees itself at least: both are set below */
     all.greatest = &greatest;
     all.weight_sums = &weight_sum;
     for (size_t s = 0; s < stretches(a->positions[i]); s++) {
