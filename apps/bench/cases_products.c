@@ -216,7 +216,7 @@ static struct matrix_scratch cut_matrix(struct case_cutter *cutter, const struct
     size_t packed = align_up(what->x_rows, PACK_ROWS);
     struct matrix_scratch s = { .cols = matrix_cols(what->n) };
     s.stride = s.cols + 32;
-    s.panel = case_cut(cutter, (what->m + 2) * s.stride * sizeof *s.panel);
+    s.panel = case_cut(cutter, (align_up(what->m, 32) + 2) * s.stride * sizeof *s.panel);
     s.packs = case_cut(cutter, packed * s.cols * sizeof *s.packs);
     s.gated = case_cut(cutter, packed * GATED_COLS * sizeof *s.gated);
     s.out = case_cut(cutter, what->x_rows * sizeof *s.out);
@@ -350,6 +350,34 @@ static void double_matrix(const struct case_task *t)
     }
 }
 
+/* ---- products from rows that are not in a panel: streamed where there are few */
+
+static void measure_stream(struct case_sizes *out, const struct kernel_case *what)
+{
+    measure_matrix(out, what);
+}
+
+static void run_stream(const struct kernels *k, const struct case_task *t)
+{
+    struct matrix_scratch s = scratch_of(t);
+    struct matrix_product product = product_of(t, &s);
+    struct panel_rows from[2] = {
+        { .weight = &t->weight, .count = PACK_ROWS, .next = 2 * PACK_ROWS },
+        { .weight = &t->weight, .first = PACK_ROWS, .count = t->what.m - PACK_ROWS }
+    };
+    product.from = from;
+    k->matrix->begin();
+    k->matrix->multiply(&product);
+    k->matrix->end();
+}
+
+/* The weights round to 8 bits, too. */
+static void double_stream(const struct case_task *t)
+{
+    double_matrix(t);
+    for (size_t i = 0; i < t->sizes.out; i++) t->bound[i] *= 2.01;
+}
+
 /* ---- gated products: 16 rows of gate, 16 of up */
 
 static void measure_gated(struct case_sizes *out, const struct kernel_case *what)
@@ -438,6 +466,9 @@ const struct case_op case_product_ops[] = {
       .timed = { { 64, 2048, 16, 0, 0 }, { 64, 2048, 64, 0, 0 }, { 64, 2048, 512, 0, 0 } } },
     { PRODUCT_OP("matrix_multiply_add", matrix, true, 37, 37), .rule = CASE_NEAR, .on_matrix = true,
       .takes = takes_bf16, .exists = has_matrix, .prepare = prepare_matrix },
+    { PRODUCT_OP("matrix_stream", stream, false, 29, 60), .rule = CASE_NEAR, .on_matrix = true,
+      .exists = has_matrix, .prepare = prepare_matrix,
+      .timed = { { 32, 2048, 16, 0, 0 }, { 32, 2048, 32, 0, 0 }, { 32, 2048, 48, 0, 0 } } },
     { PRODUCT_OP("matrix_gated", gated, false, 32, 37), .rule = CASE_NEAR, .on_matrix = true,
       .takes = takes_bf16, .exists = has_matrix, .prepare = prepare_matrix,
       .collect = collect_gated, .timed = { { 32, 2048, 64, 0, 0 } } },

@@ -7,6 +7,7 @@
  *     rows 0-15    sums 0    sums 1        sums are [weight row][activation row],
  *     rows 16-31   sums 2    sums 3        and are transposed on their way out */
 #include "kernels/lanes_set.h"
+#include "kernels/lanes_transpose.h"
 
 #if defined(__AMX_BF16__)
 
@@ -36,46 +37,21 @@ static void end(void)
     _tile_release();
 }
 
-/* ------------------------------------------------------------- transposing */
-
-/* Row i, lane j becomes row j, lane i. */
-LANES_INLINE void transpose(__m512 r[TILE])
-{
-    __m512 t[TILE];
-    for (int i = 0; i < TILE; i += 2) {
-        t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < TILE; i += 4) {
-        r[i] = (__m512)_mm512_unpacklo_pd((__m512d)t[i], (__m512d)t[i + 2]);
-        r[i + 1] = (__m512)_mm512_unpackhi_pd((__m512d)t[i], (__m512d)t[i + 2]);
-        r[i + 2] = (__m512)_mm512_unpacklo_pd((__m512d)t[i + 1], (__m512d)t[i + 3]);
-        r[i + 3] = (__m512)_mm512_unpackhi_pd((__m512d)t[i + 1], (__m512d)t[i + 3]);
-    }
-    for (int i = 0; i < 4; i++) {
-        t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
-        t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
-        t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
-        t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
-    }
-    for (int i = 0; i < 8; i++) {
-        r[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
-        r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
-    }
-}
+/* ----------------------------------------------------------------- results */
 
 /* A tile's sums to up to 16 rows of activations. */
 static void store_sums(const struct matrix_product *p, const float *sums, size_t row, size_t x)
 {
-    __m512 r[TILE];
-    for (int i = 0; i < TILE; i++) r[i] = _mm512_loadu_ps(sums + i * TILE);
-    transpose(r);
+    __m512i r[TILE];
+    for (int i = 0; i < TILE; i++) r[i] = _mm512_loadu_si512(sums + i * TILE);
+    transpose_dwords(r);
     size_t rows = min_size(TILE, p->rows - row), x_rows = min_size(TILE, p->x_rows - x);
     __mmask16 present = (__mmask16)((1u << rows) - 1);
     for (size_t j = 0; j < x_rows; j++) {
         float *out = p->out[x + j] + row;
-        if (p->add) r[j] = _mm512_add_ps(r[j], _mm512_maskz_loadu_ps(present, out));
-        _mm512_mask_storeu_ps(out, present, r[j]);
+        __m512 result = (__m512)r[j];
+        if (p->add) result = _mm512_add_ps(result, _mm512_maskz_loadu_ps(present, out));
+        _mm512_mask_storeu_ps(out, present, result);
     }
 }
 
@@ -339,11 +315,11 @@ LANES_INLINE __m512i load_pairs(const float *x, size_t k, size_t n)
 static void make_pack(uint16_t *out, const float *const *x, size_t count, size_t n)
 {
     for (size_t k = 0; k < n; k += TILE_COLS, out += TILE * TILE_COLS) {
-        __m512 r[TILE];
+        __m512i r[TILE];
         for (size_t i = 0; i < TILE; i++)
-            r[i] = i < count ? (__m512)load_pairs(x[i], k, n) : _mm512_setzero_ps();
-        transpose(r);
-        for (size_t i = 0; i < TILE; i++) _mm512_storeu_ps(out + i * TILE_COLS, r[i]);
+            r[i] = i < count ? load_pairs(x[i], k, n) : _mm512_setzero_si512();
+        transpose_dwords(r);
+        for (size_t i = 0; i < TILE; i++) _mm512_storeu_si512(out + i * TILE_COLS, r[i]);
     }
 }
 
