@@ -195,14 +195,10 @@ static bool has_matrix(const struct kernels *k)
     return k->matrix;
 }
 
-static bool takes_bf16(const struct kernel_case *what)
-{
-    return what->format == FORMAT_BF16;
-}
-
 struct matrix_scratch {
     size_t cols, stride;
     uint16_t *panel; /* [m + 2][stride] */
+    void *room;
     uint16_t *packs; /* [x_rows / 16, rounded up][cols / 2][16][2] */
     uint16_t *gated; /* the same with GATED_COLS */
     float **out;
@@ -217,6 +213,7 @@ static struct matrix_scratch cut_matrix(struct case_cutter *cutter, const struct
     struct matrix_scratch s = { .cols = matrix_cols(what->n) };
     s.stride = s.cols + 32;
     s.panel = case_cut(cutter, (align_up(what->m, 32) + 2) * s.stride * sizeof *s.panel);
+    s.room = case_cut(cutter, matrix_room(what->n));
     s.packs = case_cut(cutter, packed * s.cols * sizeof *s.packs);
     s.gated = case_cut(cutter, packed * GATED_COLS * sizeof *s.gated);
     s.out = case_cut(cutter, what->x_rows * sizeof *s.out);
@@ -247,16 +244,18 @@ static void prepare_matrix(const struct kernels *k, const struct case_task *t)
     memset(s.gated, 0, align_up(rows, PACK_ROWS) * GATED_COLS * sizeof *s.gated);
 }
 
+/* Rows 16 at a time: from[1]'s follow from[0]'s, if there are any. */
 static struct matrix_product product_of(const struct case_task *t, const struct matrix_scratch *s)
 {
-    return (struct matrix_product){ .panel = s->panel,
-                                    .stride = s->stride,
-                                    .rows = t->what.m,
+    size_t m = t->what.m, next = 2 * PACK_ROWS;
+    return (struct matrix_product){ .from = { { &t->weight, 0, m, next },
+                                              { &t->weight, PACK_ROWS, m, next } },
+                                    .rows = m,
                                     .packs = s->packs,
                                     .x_rows = t->x_end - t->x_first,
-                                    .cols = s->cols,
                                     .out = s->out,
-                                    .add = t->what.op->in_place };
+                                    .add = t->what.op->in_place,
+                                    .room = s->room };
 }
 
 /* ---- panels */
@@ -323,14 +322,15 @@ static void run_matrix(const struct kernels *k, const struct case_task *t)
     k->matrix->end();
 }
 
-/* A product of rows r and j, and its bound: the activations round to 8 bits. */
+/* A product of rows r and j, and its bound: weights and activations round to 8 bits. */
 static double double_product(const struct case_task *t, const float *row, size_t j, double *bound)
 {
     size_t n = t->what.n;
     const float *x = t->in[1] + j * n;
     double size = 0;
     for (size_t i = 0; i < n; i++) size += fabs((double)row[i] * (double)x[i]);
-    *bound = (0x1.01p-8 + CASE_ROUNDOFF * (double)(n + 4)) * size;
+    double roundings = t->what.format == FORMAT_BF16 ? 0x1.01p-8 : 0x1.02p-7;
+    *bound = (roundings + CASE_ROUNDOFF * (double)(n + 4)) * size;
     return case_dot_double(row, x, n);
 }
 
@@ -348,34 +348,6 @@ static void double_matrix(const struct case_task *t)
             t->bound[at] += CASE_ROUNDOFF * fabs(t->expected[at]);
         }
     }
-}
-
-/* ---- products from rows that are not in a panel: streamed where there are few */
-
-static void measure_stream(struct case_sizes *out, const struct kernel_case *what)
-{
-    measure_matrix(out, what);
-}
-
-static void run_stream(const struct kernels *k, const struct case_task *t)
-{
-    struct matrix_scratch s = scratch_of(t);
-    struct matrix_product product = product_of(t, &s);
-    struct panel_rows from[2] = {
-        { .weight = &t->weight, .count = PACK_ROWS, .next = 2 * PACK_ROWS },
-        { .weight = &t->weight, .first = PACK_ROWS, .count = t->what.m - PACK_ROWS }
-    };
-    product.from = from;
-    k->matrix->begin();
-    k->matrix->multiply(&product);
-    k->matrix->end();
-}
-
-/* The weights round to 8 bits, too. */
-static void double_stream(const struct case_task *t)
-{
-    double_matrix(t);
-    for (size_t i = 0; i < t->sizes.out; i++) t->bound[i] *= 2.01;
 }
 
 /* ---- gated products: 16 rows of gate, 16 of up */
@@ -461,16 +433,18 @@ const struct case_op case_product_ops[] = {
       .collect = collect_panel,
       .in_double = double_panel,
       .timed = { { 64, 2048, 1, 0, 0 } } },
-    { PRODUCT_OP("matrix_multiply", matrix, false, 37, 37), .rule = CASE_NEAR, .on_matrix = true,
-      .takes = takes_bf16, .exists = has_matrix, .prepare = prepare_matrix,
-      .timed = { { 64, 2048, 16, 0, 0 }, { 64, 2048, 64, 0, 0 }, { 64, 2048, 512, 0, 0 } } },
-    { PRODUCT_OP("matrix_multiply_add", matrix, true, 37, 37), .rule = CASE_NEAR, .on_matrix = true,
-      .takes = takes_bf16, .exists = has_matrix, .prepare = prepare_matrix },
-    { PRODUCT_OP("matrix_stream", stream, false, 29, 60), .rule = CASE_NEAR, .on_matrix = true,
+    { PRODUCT_OP("matrix_multiply", matrix, false, 37, 133), .rule = CASE_NEAR, .on_matrix = true,
       .exists = has_matrix, .prepare = prepare_matrix,
-      .timed = { { 32, 2048, 16, 0, 0 }, { 32, 2048, 32, 0, 0 }, { 32, 2048, 48, 0, 0 } } },
+      .timed = { { 64, 2048, 16, 0, 0 },
+                 { 64, 2048, 32, 0, 0 },
+                 { 64, 2048, 128, 0, 0 },
+                 { 64, 2048, 512, 0, 0 } } },
+    { PRODUCT_OP("matrix_multiply_few", matrix, false, 70, 44), .rule = CASE_NEAR,
+      .on_matrix = true, .exists = has_matrix, .prepare = prepare_matrix },
+    { PRODUCT_OP("matrix_multiply_add", matrix, true, 37, 37), .rule = CASE_NEAR, .on_matrix = true,
+      .exists = has_matrix, .prepare = prepare_matrix },
     { PRODUCT_OP("matrix_gated", gated, false, 32, 37), .rule = CASE_NEAR, .on_matrix = true,
-      .takes = takes_bf16, .exists = has_matrix, .prepare = prepare_matrix,
-      .collect = collect_gated, .timed = { { 32, 2048, 64, 0, 0 } } },
+      .exists = has_matrix, .prepare = prepare_matrix, .collect = collect_gated,
+      .timed = { { 32, 2048, 64, 0, 0 } } },
     { .name = NULL },
 };

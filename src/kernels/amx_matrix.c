@@ -1,17 +1,33 @@
 /* amx_matrix.c: bf16 products on the tiles of AMX.
  *
- * A tile is 16 rows of 64 bytes.  Weights are the first operand as they lie in a
- * panel, activations the second one, in pairs; four tiles of sums share the loads:
+ * Weights become bf16 by pieces of 32 rows and 256 columns, which stay in the nearest cache.
+ * While the tiles work on one piece the next one is made, a row between two products: tiles
+ * and vectors are units of their own, and the CPU keeps both busy if what they do lies close
+ * together.  That hides all of the making behind 32 rows of activations or more.
+ *
+ * A tile is 16 rows of 64 bytes.  Weights are the first operand, activations the second one,
+ * in pairs; four tiles of sums share the loads:
  *
  *                  pack p    pack p+1
  *     rows 0-15    sums 0    sums 1        sums are [weight row][activation row],
  *     rows 16-31   sums 2    sums 3        and are transposed on their way out */
-#include "kernels/lanes_set.h"
 #include "kernels/lanes_transpose.h"
+#include "kernels/panels.h"
 
 #if defined(__AMX_BF16__)
 
-enum { TILE = 16, TILE_COLS = 32 };
+enum {
+    TILE = 16,
+    TILE_COLS = 32,
+    TILE_SUMS = TILE * TILE,
+    PIECE_ROWS = 2 * TILE,
+    STEP = PIECE_ROWS * TILE_COLS, /* numbers of a piece that one step of the tiles takes */
+    PIECE = PIECE_ROWS * UNIT,
+    PAIR_ROWS = 2 * PACK_ROWS,
+    PAIR_SUMS = 4 * TILE_SUMS,
+    KEPT_ROWS = 3 * PACK_ROWS, /* of activations whose sums stay in tiles from piece to piece */
+    BLOCK_X = 256,             /* rows whose packs stay in a second-level cache */
+};
 
 struct tile_config {
     uint8_t palette, start_row;
@@ -37,10 +53,223 @@ static void end(void)
     _tile_release();
 }
 
-/* ----------------------------------------------------------------- results */
+/* --------------------------------------------------------------------- pieces */
 
-/* A tile's sums to up to 16 rows of activations. */
-static void store_sums(const struct matrix_product *p, const float *sums, size_t row, size_t x)
+struct stream {
+    const struct matrix_product *product;
+    const uint16_t *packs; /* of the rows of activations that are multiplied now */
+    size_t x_rows, cols;   /* at most BLOCK_X; a multiple of TILE_COLS */
+    float *sums;           /* [pair of packs][4][TILE_SUMS] */
+
+    /* The piece that is made. */
+    size_t block, unit, blocks, units;
+    size_t count; /* of its columns */
+    size_t row;   /* the next one; PIECE_ROWS: all are there */
+    uint16_t *piece, *other;
+    panel_unit_function make[2];
+    struct panel_row rows[PIECE_ROWS];
+    uint16_t *lines;
+
+    /* So many parts of a step pass until a row is made, and so many have passed. */
+    size_t parts_per_row, parts;
+};
+
+static void open_first_block(struct stream *s)
+{
+    for (size_t i = 0; i < PIECE_ROWS; i++) {
+        const struct matrix_rows *from = &s->product->from[i / TILE];
+        uint64_t row = from->first + i % TILE;
+        s->rows[i] = panel_row_at(from->weight, row);
+        s->rows[i].ahead = from->next * from->weight->row_bytes;
+        s->rows[i].line = s->lines + i * (s->cols + 32);
+        s->rows[i].exists = row < from->end;
+    }
+}
+
+static void open_next_block(struct stream *s)
+{
+    for (size_t i = 0; i < PIECE_ROWS; i++) {
+        const struct matrix_rows *from = &s->product->from[i / TILE];
+        struct panel_row *row = &s->rows[i];
+        row->row += from->next;
+        row->exists = row->row < from->end;
+        row->at.index = 0;
+        row->at.values += row->ahead;
+        row->at.scales += from->next * from->weight->scale_row_bytes;
+        row->at.biases += from->next * from->weight->scale_row_bytes;
+    }
+}
+
+LANES_INLINE void make_row(struct stream *s)
+{
+    struct panel_row *row = &s->rows[s->row];
+    uint16_t *out = s->piece + s->row * TILE_COLS;
+    if (row->exists) {
+        row->at.count = s->count;
+        s->make[s->row / TILE](out, STEP, row);
+        row->at.index++;
+    } else {
+        for (size_t v = 0; v < UNIT; v += TILE_COLS, out += STEP)
+            _mm512_storeu_si512(out, _mm512_setzero_si512());
+    }
+    s->row++;
+}
+
+static void make_rest(struct stream *s)
+{
+    while (s->row < PIECE_ROWS) make_row(s);
+}
+
+static void begin_piece(struct stream *s)
+{
+    s->count = min_size(UNIT, s->product->from[0].weight->cols - s->unit * UNIT);
+    s->row = 0;
+    s->parts = 0;
+}
+
+/* Behind the last piece nothing is left to be made. */
+static void next_piece(struct stream *s)
+{
+    uint16_t *piece = s->piece;
+    s->piece = s->other;
+    s->other = piece;
+    if (++s->unit == s->units) {
+        s->unit = 0;
+        if (++s->block == s->blocks) return;
+        open_next_block(s);
+    }
+    begin_piece(s);
+}
+
+/* ---------------------------------------------------------------------- tiles
+ *
+ * Numbers of tiles must be constants.  With one or two packs 0 to 3 are sums, 4 and 5 weights,
+ * 6 and 7 packs; with three 0 to 5 are sums, 6 weights and 7 a pack. */
+
+LANES_INLINE void zero_sums(size_t packs)
+{
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    if (packs < 3) return;
+    _tile_zero(4);
+    _tile_zero(5);
+}
+
+LANES_INLINE void load_sums(const float *sums)
+{
+    _tile_loadd(0, sums, 64);
+    _tile_loadd(1, sums + TILE_SUMS, 64);
+    _tile_loadd(2, sums + 2 * TILE_SUMS, 64);
+    _tile_loadd(3, sums + 3 * TILE_SUMS, 64);
+}
+
+/* A third pack is the first one of the next pair. */
+LANES_INLINE void store_sums(float *sums, size_t packs)
+{
+    _tile_stored(0, sums, 64);
+    _tile_stored(1, sums + TILE_SUMS, 64);
+    _tile_stored(2, sums + 2 * TILE_SUMS, 64);
+    _tile_stored(3, sums + 3 * TILE_SUMS, 64);
+    if (packs < 3) return;
+    _tile_stored(4, sums + PAIR_SUMS, 64);
+    _tile_stored(5, sums + PAIR_SUMS + 2 * TILE_SUMS, 64);
+}
+
+/* A quarter of a step: 32 numbers of 32 rows with as many of one or two packs. */
+LANES_INLINE void part_of_two(int part, const uint16_t *w, const uint16_t *a, size_t pack,
+                              size_t packs)
+{
+    if (part == 0) {
+        _tile_loadd(4, w, 64);
+        _tile_loadd(6, a, 64);
+        _tile_dpbf16ps(0, 4, 6);
+    } else if (part == 1 && packs == 2) {
+        _tile_loadd(7, a + pack, 64);
+        _tile_dpbf16ps(1, 4, 7);
+    } else if (part == 2) {
+        _tile_loadd(5, w + TILE * TILE_COLS, 64);
+        _tile_dpbf16ps(2, 5, 6);
+    } else if (part == 3 && packs == 2) {
+        _tile_dpbf16ps(3, 5, 7);
+    }
+}
+
+LANES_INLINE void part_of_three(int part, const uint16_t *w, const uint16_t *a, size_t pack)
+{
+    if (part == 0) {
+        _tile_loadd(6, w, 64);
+        _tile_loadd(7, a, 64);
+        _tile_dpbf16ps(0, 6, 7);
+        _tile_loadd(7, a + pack, 64);
+        _tile_dpbf16ps(1, 6, 7);
+    } else if (part == 1) {
+        _tile_loadd(7, a + 2 * pack, 64);
+        _tile_dpbf16ps(4, 6, 7);
+    } else if (part == 2) {
+        _tile_loadd(6, w + TILE * TILE_COLS, 64);
+        _tile_dpbf16ps(5, 6, 7);
+        _tile_loadd(7, a + pack, 64);
+        _tile_dpbf16ps(3, 6, 7);
+    } else {
+        _tile_loadd(7, a, 64);
+        _tile_dpbf16ps(2, 6, 7);
+    }
+}
+
+/* All steps of a piece, and between them rows of the next one. */
+LANES_INLINE void piece_steps(struct stream *s, const uint16_t *piece, const uint16_t *a,
+                              size_t count, size_t packs)
+{
+    size_t pack = PACK_ROWS * s->cols;
+    for (size_t k = 0; k < count; k += TILE_COLS, piece += STEP, a += TILE_COLS * PACK_ROWS) {
+#pragma GCC unroll 4
+        for (int part = 0; part < 4; part++) {
+            if (packs == 3)
+                part_of_three(part, piece, a, pack);
+            else
+                part_of_two(part, piece, a, pack, packs);
+            if (++s->parts < s->parts_per_row || s->row == PIECE_ROWS) continue;
+            s->parts = 0;
+            make_row(s);
+        }
+    }
+}
+
+static void multiply_piece(struct stream *s, const uint16_t *piece, size_t unit)
+{
+    const uint16_t *a = s->packs + unit * UNIT * PACK_ROWS;
+    size_t count = min_size(UNIT, s->cols - unit * UNIT);
+    bool keep = s->x_rows <= KEPT_ROWS;
+    size_t step = keep ? KEPT_ROWS : PAIR_ROWS;
+    for (size_t x = 0; x < s->x_rows; x += step, a += step * s->cols) {
+        size_t packs = min_size(step, s->x_rows - x) + PACK_ROWS - 1;
+        float *sums = s->sums + x / PAIR_ROWS * PAIR_SUMS;
+        packs /= PACK_ROWS;
+        if (unit == 0)
+            zero_sums(packs);
+        else if (!keep)
+            load_sums(sums);
+        if (packs == 3)
+            piece_steps(s, piece, a, count, 3);
+        else if (packs == 2)
+            piece_steps(s, piece, a, count, 2);
+        else
+            piece_steps(s, piece, a, count, 1);
+        if (!keep || unit + 1 == s->units) store_sums(sums, packs);
+    }
+}
+
+/* -------------------------------------------------------------------- results */
+
+static const float *sums_of(const struct stream *s, size_t pack, size_t half)
+{
+    return s->sums + pack / 2 * PAIR_SUMS + (pack % 2 + 2 * half) * TILE_SUMS;
+}
+
+/* A tile's sums to the rows of a pack, from `x` on; weight rows from `row` on. */
+static void add_results(const struct matrix_product *p, const float *sums, size_t row, size_t x)
 {
     __m512i r[TILE];
     for (int i = 0; i < TILE; i++) r[i] = _mm512_loadu_si512(sums + i * TILE);
@@ -53,205 +282,6 @@ static void store_sums(const struct matrix_product *p, const float *sums, size_t
         if (p->add) result = _mm512_add_ps(result, _mm512_maskz_loadu_ps(present, out));
         _mm512_mask_storeu_ps(out, present, result);
     }
-}
-
-/* ---------------------------------------------------------------- products */
-
-/* sums[2r + p] of 32 rows (or 16: r = 0) of the panel with two packs (or one: p = 0).  The
- * numbers of tiles must be constants: 0 to 3 are sums, 4 and 5 weights, 6 and 7 packs. */
-LANES_INLINE void multiply_tiles(float sums[4][TILE * TILE], const struct matrix_product *p,
-                                 size_t row, size_t x, bool two_rows, bool two_packs)
-{
-    size_t stride = p->stride * sizeof *p->panel, pack = PACK_ROWS * p->cols;
-    const uint16_t *w = p->panel + row * p->stride, *w2 = w + TILE * p->stride;
-    const uint16_t *a = p->packs + x * p->cols, *a2 = a + pack;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (size_t k = 0; k < p->cols; k += TILE_COLS) {
-        _tile_loadd(4, w + k, stride);
-        _tile_loadd(6, a + k * PACK_ROWS, 64);
-        _tile_dpbf16ps(0, 4, 6);
-        if (two_packs) {
-            _tile_loadd(7, a2 + k * PACK_ROWS, 64);
-            _tile_dpbf16ps(1, 4, 7);
-        }
-        if (two_rows) {
-            _tile_loadd(5, w2 + k, stride);
-            _tile_dpbf16ps(2, 5, 6);
-            if (two_packs) _tile_dpbf16ps(3, 5, 7);
-        }
-    }
-    _tile_stored(0, sums[0], 64);
-    if (two_packs) _tile_stored(1, sums[1], 64);
-    if (two_rows) _tile_stored(2, sums[2], 64);
-    if (two_rows && two_packs) _tile_stored(3, sums[3], 64);
-}
-
-static void multiply_at(const struct matrix_product *p, size_t row, size_t x)
-{
-    float sums[4][TILE * TILE];
-    bool two_rows = p->rows - row > TILE, two_packs = p->x_rows - x > PACK_ROWS;
-    if (two_rows && two_packs)
-        multiply_tiles(sums, p, row, x, true, true);
-    else if (two_rows)
-        multiply_tiles(sums, p, row, x, true, false);
-    else if (two_packs)
-        multiply_tiles(sums, p, row, x, false, true);
-    else
-        multiply_tiles(sums, p, row, x, false, false);
-    store_sums(p, sums[0], row, x);
-    if (two_packs) store_sums(p, sums[1], row, x + TILE);
-    if (two_rows) store_sums(p, sums[2], row + TILE, x);
-    if (two_rows && two_packs) store_sums(p, sums[3], row + TILE, x + TILE);
-}
-
-/* ------------------------------------------------------- few rows of activations
- *
- * With up to 48 rows all sums stay in tiles, and the weights need not become a panel: while
- * the tiles work on one unit of 32 rows, in the nearest cache, the next one is made. */
-
-enum { STREAM_PACKS = 3, STREAM_ROWS = STREAM_PACKS * PACK_ROWS, STEPS = UNIT / TILE_COLS };
-enum { ROWS_PER_STEP = 2 * TILE / STEPS };
-
-static bool can_stream(const struct matrix_product *p)
-{
-    return p->x_rows <= STREAM_ROWS && NAMED(panel_in_parts)(p->from[0].weight) &&
-           NAMED(panel_in_parts)(p->from[1].weight);
-}
-
-/* Rows [row, row + count) of the 32, all in one group of 16, of unit `index`. */
-LANES_INLINE void make_piece(uint16_t *piece, const struct matrix_product *p, size_t index,
-                             size_t row, size_t count)
-{
-    const struct panel_rows *from = &p->from[row / TILE];
-    size_t in = row % TILE, present = in < from->count ? min_size(count, from->count - in) : 0;
-    uint16_t *out = piece + row * UNIT;
-    if (present > 0) NAMED(make_panel_part)
-    (&(struct panel_part){ .out = out,
-                           .stride = UNIT,
-                           .weight = from->weight,
-                           .first = from->first + in,
-                           .count = present,
-                           .unit = index,
-                           .units = 1,
-                           .fetch_rows = from->next });
-    if (present < count) memset(out + present * UNIT, 0, (count - present) * UNIT * sizeof *out);
-}
-
-/* 32 numbers of 32 rows with as many of one, two or three packs. */
-LANES_INLINE void stream_step(const uint16_t *w, const uint16_t *a, size_t pack, size_t packs)
-{
-    enum { STRIDE = UNIT * sizeof *w };
-    const uint16_t *w2 = w + TILE * UNIT;
-    if (packs == 3) { /* six tiles of sums leave one for weights and one for a pack */
-        _tile_loadd(6, w, STRIDE);
-        _tile_loadd(7, a, 64);
-        _tile_dpbf16ps(0, 6, 7);
-        _tile_loadd(7, a + pack, 64);
-        _tile_dpbf16ps(1, 6, 7);
-        _tile_loadd(7, a + 2 * pack, 64);
-        _tile_dpbf16ps(4, 6, 7);
-        _tile_loadd(6, w2, STRIDE);
-        _tile_dpbf16ps(5, 6, 7);
-        _tile_loadd(7, a + pack, 64);
-        _tile_dpbf16ps(3, 6, 7);
-        _tile_loadd(7, a, 64);
-        _tile_dpbf16ps(2, 6, 7);
-        return;
-    }
-    _tile_loadd(4, w, STRIDE);
-    _tile_loadd(6, a, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(5, w2, STRIDE);
-    _tile_dpbf16ps(2, 5, 6);
-    if (packs == 1) return;
-    _tile_loadd(7, a + pack, 64);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(3, 5, 7);
-}
-
-/* The sums of the first two packs as in multiply_tiles; [4] and [5]: rows 0-15 and 16-31 with
- * the third one. */
-LANES_INLINE void stream_tiles(float sums[6][TILE * TILE], const struct matrix_product *p,
-                               size_t packs)
-{
-    _Alignas(CACHE_LINE) uint16_t pieces[2][2 * TILE * UNIT];
-    size_t units = units_of(p->cols), pack = PACK_ROWS * p->cols;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    if (packs == 3) {
-        _tile_zero(4);
-        _tile_zero(5);
-    }
-    make_piece(pieces[0], p, 0, 0, TILE);
-    make_piece(pieces[0], p, 0, TILE, TILE);
-    for (size_t u = 0; u < units; u++) {
-        const uint16_t *w = pieces[u % 2], *a = p->packs + u * UNIT * PACK_ROWS;
-        for (size_t j = 0; j < STEPS; j++) {
-            if (u * UNIT + j * TILE_COLS < p->cols)
-                stream_step(w + j * TILE_COLS, a + j * TILE_COLS * PACK_ROWS, pack, packs);
-            if (u + 1 < units)
-                make_piece(pieces[(u + 1) % 2], p, u + 1, j * ROWS_PER_STEP, ROWS_PER_STEP);
-        }
-    }
-    _tile_stored(0, sums[0], 64);
-    _tile_stored(1, sums[1], 64);
-    _tile_stored(2, sums[2], 64);
-    _tile_stored(3, sums[3], 64);
-    if (packs < 3) return;
-    _tile_stored(4, sums[4], 64);
-    _tile_stored(5, sums[5], 64);
-}
-
-static void stream(float sums[6][TILE * TILE], const struct matrix_product *p)
-{
-    if (p->x_rows > 2 * PACK_ROWS)
-        stream_tiles(sums, p, 3);
-    else if (p->x_rows > PACK_ROWS)
-        stream_tiles(sums, p, 2);
-    else
-        stream_tiles(sums, p, 1);
-}
-
-static void multiply_stream(const struct matrix_product *p)
-{
-    float sums[6][TILE * TILE];
-    stream(sums, p);
-    for (size_t i = 0; i < 6; i++) {
-        size_t row = i < 4 ? i / 2 : i % 2, pack = i < 4 ? i % 2 : 2;
-        if (row * TILE < p->rows && pack * PACK_ROWS < p->x_rows)
-            store_sums(p, sums[i], row * TILE, pack * PACK_ROWS);
-    }
-}
-
-/* --------------------------------------------------------------------- all */
-
-/* What `from` wants.  Rows that are missing are cleared afterwards: making one may leave
- * anything in the row behind it. */
-static void make_wanted(const struct matrix_product *p)
-{
-    for (size_t i = 0; i < 2; i++) {
-        const struct panel_rows *from = &p->from[i];
-        uint16_t *out = p->panel + i * TILE * p->stride;
-        if (from->count > 0)
-            NAMED(make_panel)(out, p->stride, from->weight, from->first, from->count);
-        memset(out + from->count * p->stride, 0, (TILE - from->count) * p->stride * sizeof *out);
-    }
-}
-
-static void multiply(const struct matrix_product *p)
-{
-    if (p->from && can_stream(p)) {
-        multiply_stream(p);
-        return;
-    }
-    if (p->from) make_wanted(p);
-    for (size_t x = 0; x < p->x_rows; x += 2 * PACK_ROWS)
-        for (size_t row = 0; row < p->rows; row += 2 * TILE) multiply_at(p, row, x);
 }
 
 LANES_INLINE lanes gated(const float *gate, const float *up)
@@ -272,28 +302,70 @@ static void store_gated(uint16_t *pack, const float *gates, const float *ups)
     }
 }
 
+/* ------------------------------------------------------------------------ all */
+
+/* Where gated results go: packs of `cols` numbers, from `first` on.  NULL: to product->out. */
+struct gated_packs {
+    uint16_t *packs;
+    size_t first, cols;
+};
+
+static void finish_block(const struct stream *s, size_t block, size_t x,
+                         const struct gated_packs *gated)
+{
+    const struct matrix_product *p = s->product;
+    for (size_t pack = 0; pack * PACK_ROWS < s->x_rows; pack++) {
+        const float *top = sums_of(s, pack, 0), *bottom = sums_of(s, pack, 1);
+        size_t row = block * PIECE_ROWS, at = x + pack * PACK_ROWS;
+        if (gated) {
+            store_gated(gated->packs + at * gated->cols + (gated->first + block * TILE) * PACK_ROWS,
+                        top, bottom);
+            continue;
+        }
+        add_results(p, top, row, at);
+        if (p->rows - row > TILE) add_results(p, bottom, row + TILE, at);
+    }
+}
+
+/* All rows of weights with BLOCK_X rows of activations, from `x` on. */
+static void multiply_block_x(const struct matrix_product *p, size_t x,
+                             const struct gated_packs *gated)
+{
+    uint16_t *room = p->room;
+    struct stream s = { .product = p, .piece = room, .other = room + PIECE };
+    s.cols = matrix_cols(p->from[0].weight->cols);
+    s.x_rows = min_size(BLOCK_X, p->x_rows - x);
+    s.packs = p->packs + x * s.cols;
+    s.sums = (float *)(void *)(room + 2 * PIECE);
+    s.lines = room + 4 * PIECE;
+    s.blocks = (p->rows + PIECE_ROWS - 1) / PIECE_ROWS;
+    s.units = units_of(s.cols);
+    for (size_t i = 0; i < 2; i++) s.make[i] = NAMED(panel_unit_for)(p->from[i].weight);
+    s.parts_per_row = s.x_rows <= KEPT_ROWS ? 1 : (s.x_rows + PAIR_ROWS - 1) / PAIR_ROWS;
+    open_first_block(&s);
+    begin_piece(&s);
+    make_rest(&s);
+    for (size_t block = 0; block < s.blocks; block++) {
+        for (size_t unit = 0; unit < s.units; unit++) {
+            const uint16_t *piece = s.piece;
+            next_piece(&s);
+            multiply_piece(&s, piece, unit);
+            make_rest(&s);
+        }
+        finish_block(&s, block, x, gated);
+    }
+}
+
+static void multiply(const struct matrix_product *p)
+{
+    for (size_t x = 0; x < p->x_rows; x += BLOCK_X) multiply_block_x(p, x, NULL);
+}
+
 static void multiply_gated(const struct matrix_product *p, uint16_t *packs, size_t first,
                            size_t cols)
 {
-    float sums[6][TILE * TILE];
-    uint16_t *pack = packs + first * PACK_ROWS;
-    if (p->from && can_stream(p)) {
-        stream(sums, p);
-        store_gated(pack, sums[0], sums[2]);
-        if (p->x_rows > PACK_ROWS) store_gated(pack + PACK_ROWS * cols, sums[1], sums[3]);
-        if (p->x_rows > 2 * PACK_ROWS) store_gated(pack + 2 * PACK_ROWS * cols, sums[4], sums[5]);
-        return;
-    }
-    if (p->from) make_wanted(p);
-    for (size_t x = 0; x < p->x_rows; x += 2 * PACK_ROWS, pack += 2 * PACK_ROWS * cols) {
-        bool two_packs = p->x_rows - x > PACK_ROWS;
-        if (two_packs)
-            multiply_tiles(sums, p, 0, x, true, true);
-        else
-            multiply_tiles(sums, p, 0, x, true, false);
-        store_gated(pack, sums[0], sums[2]);
-        if (two_packs) store_gated(pack + PACK_ROWS * cols, sums[1], sums[3]);
-    }
+    struct gated_packs gated = { packs, first, cols };
+    for (size_t x = 0; x < p->x_rows; x += BLOCK_X) multiply_block_x(p, x, &gated);
 }
 
 /* ------------------------------------------------------------------- packs */

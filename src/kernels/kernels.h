@@ -55,7 +55,7 @@ struct integer_block {
 };
 typedef void (*integer_dot_function)(const struct integer_block *block);
 
-/* A matrix unit multiplies panels of weights with packs of activations, both in bf16:
+/* A matrix unit multiplies rows of weights with packs of activations, both in bf16:
  *
  *     panel   [rows][stride]      rows of a matrix, cols numbers each
  *     pack    [cols / 2][16][2]   16 rows of activations, pairs of numbers side by side
@@ -64,40 +64,36 @@ typedef void (*integer_dot_function)(const struct integer_block *block);
  * depend on the others. */
 enum { PACK_ROWS = 16 };
 
-/* Rows of a matrix that are 16 rows of a panel; those it does not have are zero. */
-struct panel_rows {
+/* Rows first … end - 1 of a matrix, 16 at a time: those that follow are `next` rows further. */
+struct matrix_rows {
     const struct weight *weight;
-    uint64_t first;
-    size_t count; /* at most 16 */
-    size_t next;  /* so many rows further are those that will be wanted next */
+    uint64_t first, end;
+    size_t next;
 };
 
+/* Of 32 rows of a block, 16 are from[0]'s and 16 from[1]'s, which have the same cols. */
 struct matrix_product {
-    uint16_t *panel;
-    size_t stride; /* of the panel's rows */
-    size_t rows;
-    /* NULL: the panel is made.  Else two times 16 rows that it is to have: `panel` is room
-     * for it, with one more row behind, and rows is at most 32. */
-    const struct panel_rows *from;
+    struct matrix_rows from[2];
+    size_t rows;           /* in all blocks */
     const uint16_t *packs; /* one after the other */
     size_t x_rows;         /* packs hold so many rows */
-    size_t cols;
-    float *const *out; /* x_rows pointers to `rows` floats */
-    bool add;          /* to what is there */
+    float *const *out;     /* x_rows pointers to `rows` floats */
+    bool add;              /* to what is there */
+    void *room;            /* matrix_room bytes, in lines of the cache */
 };
 
 struct matrix_unit {
     /* Once per thread around some products. */
     void (*begin)(void);
     void (*end)(void);
-    /* `count` rows of `weight` from `first` on. */
+    /* `count` rows of `weight` from `first` on, and room for one more. */
     void (*make_panel)(uint16_t *out, size_t stride, const struct weight *weight, uint64_t first,
                        size_t count);
     /* Up to 16 rows of n floats; the others are zero. */
     void (*make_pack)(uint16_t *out, const float *const *x, size_t count, size_t n);
     void (*multiply)(const struct matrix_product *product);
-    /* The panel is 16 rows of gate, then 16 of up: silu(gate) ⊙ up becomes numbers first …
-     * first + 15 of packs of `cols` numbers; out and add are not used. */
+    /* A block is 16 rows of gate, then 16 of up: silu(gate) ⊙ up becomes 16 numbers, from `first`
+     * on, of packs of `cols` numbers; out and add are not used. */
     void (*multiply_gated)(const struct matrix_product *product, uint16_t *packs, size_t first,
                            size_t cols);
 };
@@ -106,6 +102,13 @@ struct matrix_unit {
 static inline size_t matrix_cols(size_t n)
 {
     return align_up(n, 32);
+}
+
+/* What a product with n columns needs: two pieces of weights, the sums of 256 rows, and a line
+ * for each row of a format that comes in whole rows. */
+static inline size_t matrix_room(size_t n)
+{
+    return (64 << 10) + 33 * (matrix_cols(n) + 32) * sizeof(uint16_t);
 }
 
 struct kernels {

@@ -53,19 +53,6 @@ extern const struct matrix_unit NAMED(matrix);
 void NAMED(make_panel)(uint16_t *out, size_t stride, const struct weight *weight, uint64_t first,
                        size_t count);
 
-/* A part of a panel: some rows, and of these some units. */
-struct panel_part {
-    uint16_t *out;
-    size_t stride;
-    const struct weight *weight;
-    uint64_t first;
-    size_t count;
-    size_t unit, units;
-    size_t fetch_rows; /* the same so many rows further is fetched into the cache; 0: nothing */
-};
-void NAMED(make_panel_part)(const struct panel_part *part);
-/* Whether there are parts of its rows; else `units` must be all. */
-bool NAMED(panel_in_parts)(const struct weight *weight);
 void NAMED(amx_attend_begin)(const struct attend_block *b);
 void NAMED(amx_attend_tile)(const struct attend_block *b, const struct attend_tile *tile);
 

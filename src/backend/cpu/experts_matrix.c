@@ -28,56 +28,43 @@ static void pack_rows(const struct packed_expert *e)
     }
 }
 
-/* GATED_ROWS rows from `first` on, as far as there are; the worker's next ones follow them. */
-static struct panel_rows rows_at(const struct weight *weight, uint64_t first, size_t next)
-{
-    size_t count = first < weight->rows ? min_size(GATED_ROWS, weight->rows - first) : 0;
-    return (struct panel_rows){ .weight = weight, .first = first, .count = count, .next = next };
-}
-
 static void make_hidden(const struct packed_expert *e)
 {
     const struct weight *gate = &e->work->view.gate, *up = &e->work->view.up;
     size_t hidden_cols = matrix_cols(gate->rows);
     struct share share = worker_share(e->job->worker, hidden_cols, GATED_ROWS);
-    for (size_t first = share.begin; first < share.end; first += GATED_ROWS) {
-        struct panel_rows from[2] = { rows_at(gate, first, GATED_ROWS),
-                                      rows_at(up, first, GATED_ROWS) };
-        struct matrix_product product = { .panel = (uint16_t *)(void *)e->job->scratch,
-                                          .stride = cpu_panel_stride(gate->cols),
-                                          .rows = 2 * GATED_ROWS,
-                                          .from = from,
-                                          .packs = e->packs,
-                                          .x_rows = e->work->pair_count,
-                                          .cols = matrix_cols(gate->cols) };
-        e->job->kernels->matrix->multiply_gated(&product, e->hidden, first, hidden_cols);
-    }
+    if (share.begin == share.end) return;
+    struct matrix_product product = {
+        .from = { { gate, share.begin, min_size(share.end, gate->rows), GATED_ROWS },
+                  { up, share.begin, min_size(share.end, up->rows), GATED_ROWS } },
+        .rows = 2 * (share.end - share.begin),
+        .packs = e->packs,
+        .x_rows = e->work->pair_count,
+        .room = e->job->scratch,
+    };
+    e->job->kernels->matrix->multiply_gated(&product, e->hidden, share.begin, hidden_cols);
 }
 
 static void make_answers(const struct packed_expert *e)
 {
     const struct expert_batch *batch = e->job->batch;
     const struct weight *down = &e->work->view.down;
-    enum { PANEL_ROWS = 2 * GATED_ROWS, X_ROWS = 64 };
-    struct share share = worker_share(e->job->worker, down->rows, PANEL_ROWS);
-    for (size_t first = share.begin; first < share.end; first += PANEL_ROWS) {
-        struct panel_rows from[2] = { rows_at(down, first, PANEL_ROWS),
-                                      rows_at(down, first + GATED_ROWS, PANEL_ROWS) };
-        struct matrix_product product = { .panel = (uint16_t *)(void *)e->job->scratch,
-                                          .stride = cpu_panel_stride(down->cols),
-                                          .rows = min_size(PANEL_ROWS, share.end - first),
-                                          .from = from,
-                                          .cols = matrix_cols(down->cols) };
-        for (size_t p = 0; p < e->work->pair_count; p += X_ROWS) {
-            float *out[X_ROWS];
-            product.x_rows = min_size(X_ROWS, e->work->pair_count - p);
-            product.packs = e->hidden + p * product.cols;
-            product.out = out;
-            for (size_t j = 0; j < product.x_rows; j++)
-                out[j] = batch->answers + e->work->pairs[p + j] * down->rows + first;
-            e->job->kernels->matrix->multiply(&product);
-            product.from = NULL; /* with more than X_ROWS rows the panel is there now */
-        }
+    enum { X_ROWS = 256 };
+    struct share share = worker_share(e->job->worker, down->rows, 2 * GATED_ROWS);
+    struct matrix_product product = {
+        .from = { { down, share.begin, share.end, 2 * GATED_ROWS },
+                  { down, share.begin + GATED_ROWS, share.end, 2 * GATED_ROWS } },
+        .rows = share.end - share.begin,
+        .room = e->job->scratch,
+    };
+    for (size_t p = 0; p < e->work->pair_count && product.rows > 0; p += X_ROWS) {
+        float *out[X_ROWS];
+        product.x_rows = min_size(X_ROWS, e->work->pair_count - p);
+        product.packs = e->hidden + p * matrix_cols(down->cols);
+        product.out = out;
+        for (size_t j = 0; j < product.x_rows; j++)
+            out[j] = batch->answers + e->work->pairs[p + j] * down->rows + share.begin;
+        e->job->kernels->matrix->multiply(&product);
     }
 }
 

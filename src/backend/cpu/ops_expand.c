@@ -75,7 +75,7 @@ struct expansion {
     uint32_t head;
     uint16_t *panel; /* matrix unit: [nope + value][stride] */
     size_t stride;
-    float *rows;      /* without one [nope + value][latent] */
+    float *rows;      /* without one [nope + value][latent]; else room for products */
     float *expanded;  /* [64][nope + value] */
     uint16_t *keys;   /* [nope + rope][64] */
     uint16_t *values; /* [64][value] */
@@ -147,15 +147,20 @@ static struct attend_tile expand_tile(const struct expansion *e, size_t index)
         x[i] = latents + i * latent;
     }
     if (kernels->matrix) {
+        struct weight panel = { .format = FORMAT_BF16,
+                                .rows = rows,
+                                .cols = matrix_cols(latent),
+                                .values = (const uint8_t *)e->panel,
+                                .row_bytes = e->stride * sizeof *e->panel };
         kernels->matrix->begin();
         kernels->matrix->multiply(
-            &(struct matrix_product){ .panel = e->panel,
-                                      .stride = e->stride,
+            &(struct matrix_product){ .from = { { &panel, 0, rows, 2 * PACK_ROWS },
+                                                { &panel, PACK_ROWS, rows, 2 * PACK_ROWS } },
                                       .rows = rows,
                                       .packs = (const uint16_t *)(const void *)latents,
                                       .x_rows = KV_PAGE_TOKENS,
-                                      .cols = matrix_cols(latent),
-                                      .out = out });
+                                      .out = out,
+                                      .room = e->rows });
         kernels->matrix->end();
     } else {
         kernels->dot_block(&(struct dot_block){ .w = e->rows,
@@ -219,8 +224,10 @@ static struct expansion_sizes expansion_sizes(size_t latent, size_t nope, size_t
                                               size_t values)
 {
     size_t rows = nope + values, turned = latent * cpu_panel_stride(nope) / 2;
+    size_t room = matrix_room(latent) / sizeof(float);
     return (struct expansion_sizes){ .panel = align_up(rows * cpu_panel_stride(latent) / 2, 16),
-                                     .rows = align_up(max_size(rows * latent, turned), 16),
+                                     .rows = align_up(
+                                         max_size(max_size(rows * latent, turned), room), 16),
                                      .expanded = align_up(KV_PAGE_TOKENS * rows, 16),
                                      .keys = align_up(KV_PAGE_TOKENS / 2 * (nope + rope), 16),
                                      .values = align_up(KV_PAGE_TOKENS / 2 * values, 16) };

@@ -1,11 +1,11 @@
 /* products.c: a matrix with rows of activations, in each arithmetic. */
 #include "backend/cpu/cpu.h"
 
-/* A panel for the matrix unit stays in a second-level cache while it meets all rows. */
-enum { PANEL_BYTES = 512 << 10, PANEL_UNIT = 32 };
-
 /* Rows of activations whose addresses are at hand. */
-enum { X_ROWS = 64 };
+enum { X_ROWS = 64, MATRIX_X_ROWS = 256 };
+
+/* Rows of a matrix that the matrix unit takes at once. */
+enum { MATRIX_BLOCK = 32 };
 
 /* Rows of a matrix that are worth asking for. */
 enum { HANDED_ROWS = 32 };
@@ -144,42 +144,37 @@ static void make_packs(uint16_t *packs, const struct product *p)
 void cpu_multiply_matrix(const struct product *p)
 {
     const struct matrix_unit *matrix = p->kernels->matrix;
-    size_t cols = matrix_cols(p->weight->cols), stride = cpu_panel_stride(p->weight->cols);
-    size_t panel_rows = PANEL_BYTES / (stride * sizeof(uint16_t)) / PANEL_UNIT * PANEL_UNIT;
-    uint16_t *panel = (uint16_t *)(void *)p->scratch, *packs = (uint16_t *)(void *)p->shared;
-    panel_rows = max_size(panel_rows, PANEL_UNIT);
+    size_t cols = matrix_cols(p->weight->cols);
+    uint16_t *packs = (uint16_t *)(void *)p->shared;
     make_packs(packs, p);
     worker_barrier(p->worker);
+    struct share share = worker_share(p->worker, p->weight->rows, MATRIX_BLOCK);
+    if (share.begin == share.end) return;
+    struct matrix_product product = {
+        .from = { { p->weight, share.begin, share.end, MATRIX_BLOCK },
+                  { p->weight, share.begin + MATRIX_BLOCK / 2, share.end, MATRIX_BLOCK } },
+        .rows = share.end - share.begin,
+        .add = p->add,
+        .room = p->scratch,
+    };
     matrix->begin();
-    struct share share = worker_share(p->worker, p->weight->rows, PANEL_UNIT);
-    for (size_t first = share.begin; first < share.end; first += panel_rows) {
-        size_t count = min_size(panel_rows, share.end - first);
-        matrix->make_panel(panel, stride, p->weight, first, count);
-        for (size_t r = 0; r < p->x_rows; r += X_ROWS) {
-            float *out[X_ROWS];
-            size_t rows = min_size(X_ROWS, p->x_rows - r);
-            for (size_t j = 0; j < rows; j++) out[j] = out_row(p, r + j) + first;
-            matrix->multiply(&(struct matrix_product){ .panel = panel,
-                                                       .stride = stride,
-                                                       .rows = count,
-                                                       .packs = packs + r * cols,
-                                                       .x_rows = rows,
-                                                       .cols = cols,
-                                                       .out = out,
-                                                       .add = p->add });
-        }
+    for (size_t r = 0; r < p->x_rows; r += MATRIX_X_ROWS) {
+        float *out[MATRIX_X_ROWS];
+        product.packs = packs + r * cols;
+        product.x_rows = min_size(MATRIX_X_ROWS, p->x_rows - r);
+        product.out = out;
+        for (size_t j = 0; j < product.x_rows; j++) out[j] = out_row(p, r + j) + share.begin;
+        matrix->multiply(&product);
     }
     matrix->end();
 }
 
 /* ------------------------------------------------------------------ memory */
 
-/* A panel, and a row more: rows of other formats pass through f32. */
 size_t cpu_product_scratch(const struct backend_sizes *sizes)
 {
     size_t cols = max_size(sizes->matrix_cols, max_size(sizes->width, sizes->expert_width));
-    size_t row = cpu_panel_stride(cols) * sizeof(uint16_t);
-    return (max_size(PANEL_BYTES, PANEL_UNIT * row) + row) / sizeof(float);
+    return matrix_room(cols) / sizeof(float);
 }
 
 size_t cpu_product_shared(const struct backend_sizes *sizes)
