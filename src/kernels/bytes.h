@@ -110,14 +110,37 @@ LANES_INLINE int_lanes dot4(int_lanes sums, bytes u, bytes s)
 
 /* ----------------------------------------------------------------- packing */
 
+#if defined(__AVX512BW__)
+LANES_INLINE __m512i halves_counts(unsigned first, unsigned second)
+{
+    return _mm512_inserti64x4(_mm512_set1_epi16((short)first), _mm256_set1_epi16((short)second), 1);
+}
+
+/* 32 bytes twice, shifted in pairs of bytes. */
+LANES_INLINE bytes halves_down(const uint8_t *p, unsigned first, unsigned second)
+{
+    __m512i both = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)p));
+    return (bytes)_mm512_srlv_epi16(both, halves_counts(first, second));
+}
+LANES_INLINE bytes halves_up(const uint8_t *p, unsigned first, unsigned second)
+{
+    __m512i both = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)p));
+    return (bytes)_mm512_sllv_epi16(both, halves_counts(first, second));
+}
+
+/* The bits of `mask` of a, the others of b. */
+LANES_INLINE bytes bytes_merge(uint8_t mask, bytes a, bytes b)
+{
+    return (bytes)_mm512_ternarylogic_epi32(_mm512_set1_epi8((char)mask), (__m512i)a, (__m512i)b,
+                                            0xca);
+}
+#endif
+
 /* [(p[i] >> first) & mask | (p[i] >> second) & mask], i = 0 … 31 in either half. */
 LANES_INLINE bytes fields_of_32(const uint8_t *p, unsigned first, unsigned second, uint8_t mask)
 {
 #if defined(__AVX512BW__)
-    __m512i both = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)p));
-    __m512i counts =
-        _mm512_inserti64x4(_mm512_set1_epi16((short)first), _mm256_set1_epi16((short)second), 1);
-    return (bytes)_mm512_and_si512(_mm512_srlv_epi16(both, counts), _mm512_set1_epi8((char)mask));
+    return halves_down(p, first, second) & mask;
 #else
     half_bytes stored, halves[2];
     memcpy(&stored, p, sizeof stored);

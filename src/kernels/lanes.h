@@ -150,6 +150,17 @@ LANES_INLINE lanes lanes_choose(int_lanes condition, lanes yes, lanes no)
     return result;
 }
 
+/* a, plus b in the upper eight lanes. */
+LANES_INLINE lanes lanes_add_upper(lanes a, lanes b)
+{
+#if defined(__AVX512F__)
+    return (lanes)_mm512_mask_add_ps((__m512)a, 0xff00, (__m512)a, (__m512)b);
+#else
+    const int_lanes upper = { 0, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, -1, -1, -1, -1, -1 };
+    return a + lanes_choose(upper, b, (lanes){ 0 });
+#endif
+}
+
 LANES_INLINE lanes lanes_max(lanes a, lanes b)
 {
     return lanes_choose(a > b, a, b);

@@ -12,6 +12,7 @@
 
 #include "kernels/bytes.h"
 #include "kernels/lanes_spread.h"
+#include "kernels/unit_formats.h"
 #include "quant/blocks.h"
 
 struct unit {
@@ -91,15 +92,20 @@ LANES_INLINE half_lanes half_lanes_from_16_bits(eight_words words, bool brain)
 
 /* ---------------------------------------------------------- blocks of 256 */
 
-/* Scales and mins of Q4_K and Q5_K; d and dmin are the block's first four bytes. */
-LANES_INLINE lanes k_scales(const uint8_t *d, const uint8_t *scales)
+/* Scales and mins of Q4_K and Q5_K; d and dmin are the block's first four bytes.  The scales of
+ * odd groups are multiplied with `odd`, a power of two. */
+LANES_INLINE lanes k_scales(const uint8_t *d, const uint8_t *scales, float odd)
 {
     const uint32_t six = 0x3f3f3f3f, four = 0x0f0f0f0f, two = 0x03030303;
     uint32_t a = load_u32(scales), b = load_u32(scales + 4), c = load_u32(scales + 8);
     uint64_t s = (a & six) | (uint64_t)((c & four) | (a >> 6 & two) << 4) << 32;
     uint64_t m = (b & six) | (uint64_t)((c >> 4 & four) | (b >> 6 & two) << 4) << 32;
-    half_lanes both = half_lanes_from_16_bits((eight_words)(two_quads){ load_u32(d), 0 }, false);
-    const lanes signs = { 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1 };
+    /* In general registers: those for vectors are what products are short of. */
+    __asm__("" : "+r"(s), "+r"(m));
+    eight_words first; /* two of them count; a whole register is one load */
+    memcpy(&first, d, sizeof first);
+    half_lanes both = half_lanes_from_16_bits(first, false);
+    const lanes signs = { 1, odd, 1, odd, 1, odd, 1, odd, -1, -1, -1, -1, -1, -1, -1, -1 };
     lanes factors = lanes_two_eights(both);
     return lanes_from_bytes((byte_lanes)(two_quads){ s, m }) * (factors * signs);
 }
@@ -107,14 +113,14 @@ LANES_INLINE lanes k_scales(const uint8_t *d, const uint8_t *scales)
 LANES_INLINE void load_q4_k(struct unit *u, const struct unit_place *at)
 {
     const struct block_q4_k *b = (const struct block_q4_k *)at->values + at->index;
-    u->both = k_scales(b->d, b->scales);
+    u->both = k_scales(b->d, b->scales, 1.0f);
     for (int v = 0; v < 4; v++) u->q[v] = fields_of_32(b->qs + 32 * v, 0, 4, 15);
 }
 
 LANES_INLINE void load_q5_k(struct unit *u, const struct unit_place *at)
 {
     const struct block_q5_k *b = (const struct block_q5_k *)at->values + at->index;
-    u->both = k_scales(b->d, b->scales);
+    u->both = k_scales(b->d, b->scales, 1.0f);
     for (unsigned v = 0; v < 4; v++)
         u->q[v] = fields_of_32(b->qs + 32 * v, 0, 4, 15) | fields_of_32(b->qh, 2 * v, 2 * v + 1, 1)
                                                                << 4;
@@ -130,8 +136,15 @@ LANES_INLINE void load_q6_k(struct unit *u, const struct unit_place *at)
     u->min = u->scale * -32.0f;
     for (unsigned n = 0; n < 2; n++) {
         bytes low = bytes_load(b->ql + 64 * n);
+#if defined(__AVX512BW__) /* the two bits come to their place at once; what else moves is masked */
+        u->q[2 * n] = bytes_merge(15, low, halves_up(b->qh + 32 * n, 4, 2)) & 63;
+        u->q[2 * n + 1] = bytes_merge(15, (bytes)_mm512_srli_epi16((__m512i)low, 4),
+                                      halves_down(b->qh + 32 * n, 0, 2)) &
+                          63;
+#else
         u->q[2 * n] = (low & 15) | fields_of_32(b->qh + 32 * n, 0, 2, 3) << 4;
         u->q[2 * n + 1] = (low >> 4) | fields_of_32(b->qh + 32 * n, 4, 6, 3) << 4;
+#endif
     }
 }
 
@@ -314,13 +327,17 @@ LANES_INLINE half_lanes affine_16_bit_scales(const struct unit_place *at, const 
     return half_four_times(s);
 }
 
+/* Whether that is so for all units of all rows. */
+LANES_INLINE bool affine_is_usual(const struct weight *w)
+{
+    bool usual = w->group_cols == 32 || w->group_cols == 64 || w->group_cols == 128;
+    return usual && w->scale_format != FORMAT_F32 && w->cols % UNIT == 0;
+}
+
 /* Scales or biases of a unit's groups, for 32 numbers each. */
 LANES_INLINE half_lanes affine_scales(const struct unit_place *at, const uint8_t *array)
 {
     const struct weight *w = at->weight;
-    bool usual = w->group_cols == 32 || w->group_cols == 64 || w->group_cols == 128;
-    if (usual && w->scale_format != FORMAT_F32 && at->count == UNIT)
-        return affine_16_bit_scales(at, array);
     half_lanes scales = { 0 };
     for (size_t i = 0; 32 * i < at->count; i++)
         scales[i] =
@@ -328,9 +345,8 @@ LANES_INLINE half_lanes affine_scales(const struct unit_place *at, const uint8_t
     return scales;
 }
 
-LANES_INLINE void load_affine(struct unit *u, const struct unit_place *at, unsigned bits)
+LANES_INLINE void load_affine_numbers(struct unit *u, const struct unit_place *at, unsigned bits)
 {
-    u->both = lanes_join(affine_scales(at, at->scales), affine_scales(at, at->biases));
     const uint8_t *p = at->values + 32 * at->index * bits;
     for (size_t v = 0; v < 4; v++, p += (size_t)8 * bits) {
         if (64 * v >= at->count)
@@ -340,29 +356,31 @@ LANES_INLINE void load_affine(struct unit *u, const struct unit_place *at, unsig
     }
 }
 
-LANES_INLINE void load_affine2(struct unit *u, const struct unit_place *at)
+LANES_INLINE void load_affine(struct unit *u, const struct unit_place *at, unsigned bits)
 {
-    load_affine(u, at, 2);
+    u->both = lanes_join(affine_scales(at, at->scales), affine_scales(at, at->biases));
+    load_affine_numbers(u, at, bits);
 }
-LANES_INLINE void load_affine3(struct unit *u, const struct unit_place *at)
+
+LANES_INLINE void load_usual_affine(struct unit *u, const struct unit_place *at, unsigned bits)
 {
-    load_affine(u, at, 3);
+    u->both =
+        lanes_join(affine_16_bit_scales(at, at->scales), affine_16_bit_scales(at, at->biases));
+    struct unit_place whole = *at;
+    whole.count = UNIT;
+    load_affine_numbers(u, &whole, bits);
 }
-LANES_INLINE void load_affine4(struct unit *u, const struct unit_place *at)
-{
-    load_affine(u, at, 4);
-}
-LANES_INLINE void load_affine5(struct unit *u, const struct unit_place *at)
-{
-    load_affine(u, at, 5);
-}
-LANES_INLINE void load_affine6(struct unit *u, const struct unit_place *at)
-{
-    load_affine(u, at, 6);
-}
-LANES_INLINE void load_affine8(struct unit *u, const struct unit_place *at)
-{
-    load_affine(u, at, 8);
-}
+
+#define DEFINE_AFFINE_LOADERS(id, name, below, group, bytes)                                       \
+    LANES_INLINE void load_##name(struct unit *u, const struct unit_place *at)                     \
+    {                                                                                              \
+        load_affine(u, at, (bytes) / 32);                                                          \
+    }                                                                                              \
+    LANES_INLINE void load_usual_##name(struct unit *u, const struct unit_place *at)               \
+    {                                                                                              \
+        load_usual_affine(u, at, (bytes) / 32);                                                    \
+    }
+AFFINE_FORMATS(DEFINE_AFFINE_LOADERS)
+#undef DEFINE_AFFINE_LOADERS
 
 #endif

@@ -37,11 +37,10 @@ LANES_INLINE lanes dot_64(const struct unit *w, const struct integer_unit *x, in
 LANES_INLINE void add_unit(struct sums *sums, const struct unit *w, const struct integer_unit *x,
                            struct unit_kind kind)
 {
-    const int_lanes mins = { 0, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, -1, -1, -1, -1, -1 };
     lanes x_both = lanes_load(x->scales), scale; /* the sums lie behind the scales */
     if (kind.group == 32) {
         scale = w->both * x_both;
-        sums->even += lanes_choose(mins, scale, (lanes){ 0 });
+        sums->even = lanes_add_upper(sums->even, scale);
     } else {
         scale = w->scale * lanes_twice(x_both);
         sums->even = lanes_fma(w->min, lanes_load(x->sums_16), sums->even);
@@ -86,9 +85,33 @@ LANES_INLINE void dot_rows(const struct integer_block *b, unit_loader load, stru
         for (size_t i = 0; i < b->count; i++) dot_row(b, i, j, 1, load, kind);
 }
 
-#define DEFINE_INTEGER_DOT(id, name, below, group, bytes)                                          \
+#if defined(__AVX512VNNI__)
+/* The numbers of odd groups are the upper halves of bytes: they stay there, 16 times as large,
+ * and their scales are a 16th.  That gives the same bits. */
+LANES_INLINE void load_q4_k_in_place(struct unit *u, const struct unit_place *at)
+{
+    const struct block_q4_k *b = (const struct block_q4_k *)at->values + at->index;
+    const __m512i halves = _mm512_inserti64x4(_mm512_set1_epi8(15), _mm256_set1_epi8(-16), 1);
+    u->both = k_scales(b->d, b->scales, 0x1p-4f);
+    for (int v = 0; v < 4; v++) u->q[v] = halves_down(b->qs + 32 * v, 0, 0) & (bytes)halves;
+}
+#define load_q4_k load_q4_k_in_place
+#endif
+
+#define DEFINE_BLOCK_DOT(id, name, below, group, bytes)                                            \
     void NAMED(integer_dot_##name)(const struct integer_block *block)                              \
     {                                                                                              \
         dot_rows(block, load_##name, (struct unit_kind){ (below) > 128, group, bytes });           \
     }
-UNIT_FORMATS(DEFINE_INTEGER_DOT)
+BLOCK_FORMATS(DEFINE_BLOCK_DOT)
+
+#define DEFINE_AFFINE_DOT(id, name, below, group, bytes)                                           \
+    void NAMED(integer_dot_##name)(const struct integer_block *block)                              \
+    {                                                                                              \
+        const struct unit_kind kind = { (below) > 128, group, bytes };                             \
+        if (affine_is_usual(block->weight))                                                        \
+            dot_rows(block, load_usual_##name, kind);                                              \
+        else                                                                                       \
+            dot_rows(block, load_##name, kind);                                                    \
+    }
+AFFINE_FORMATS(DEFINE_AFFINE_DOT)

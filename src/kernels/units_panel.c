@@ -109,6 +109,9 @@ LANES_INLINE void panel_unit(uint16_t *out, size_t step, const struct unit *u, s
         panel_unit(out, step, &unit, row->at.count, (struct panel_kind){ (below) <= 16, group });  \
     }
 UNIT_FORMATS(DEFINE_PANEL)
+#define DEFINE_USUAL_PANEL(id, name, below, group, bytes)                                          \
+    DEFINE_PANEL(id, usual_##name, below, group, bytes)
+AFFINE_FORMATS(DEFINE_USUAL_PANEL)
 
 /* Q4_K is most of what people have: a group's low or high halves of 32 bytes index its table as
  * they are. */
@@ -118,7 +121,7 @@ static void panel_q4_k_halves(uint16_t *out, size_t step, struct panel_row *row)
     const __m512i low = _mm512_set1_epi16(15), second = _mm512_set1_epi16(16);
     float factors[LANES], *mins = factors + 8;
     fetch(row, sizeof *b);
-    lanes_store(factors, k_scales(b->d, b->scales));
+    lanes_store(factors, k_scales(b->d, b->scales, 1.0f));
     __asm__("" : "+m"(factors)); /* as in panel_unit */
 #pragma GCC unroll 4
     for (size_t v = 0; v < UNIT / VECTOR; v += 2) {
@@ -170,9 +173,15 @@ panel_unit_function NAMED(panel_unit_for)(const struct weight *weight)
 #define PANEL(id, name, below, group, bytes) [FORMAT_##id] = panel_##name,
         UNIT_FORMATS(PANEL)
     };
+    static const panel_unit_function usual[FORMAT_COUNT] = {
+#define USUAL_PANEL(id, name, below, group, bytes) [FORMAT_##id] = panel_usual_##name,
+        AFFINE_FORMATS(USUAL_PANEL)
+    };
     if (weight->format == FORMAT_BF16) return panel_bf16;
     if (!kernels_have_integers(&NAMED(kernels), weight)) return panel_of_line;
-    return weight->format == FORMAT_Q4_K ? panel_q4_k_halves : functions[weight->format];
+    if (weight->format == FORMAT_Q4_K) return panel_q4_k_halves;
+    if (usual[weight->format] && affine_is_usual(weight)) return usual[weight->format];
+    return functions[weight->format];
 }
 
 void NAMED(make_panel)(uint16_t *out, size_t stride, const struct weight *weight, uint64_t first,
