@@ -12,7 +12,7 @@ enum { SHARED_X = 4 };
 
 /* Rows follow each other in memory; so far ahead they are asked for.  Beyond the end of a
  * matrix that does nothing. */
-enum { FETCH_AHEAD = 6144 };
+enum { FETCH_AHEAD = 12288 };
 
 struct sums {
     lanes even, odd;
