@@ -2,9 +2,11 @@
 
 #include "base/thread.h"
 
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
-static const uint64_t piece_bytes = 8 << 20;   /* between two looks at `stop` */
+static const uint64_t piece_bytes = 2 << 20;   /* between two looks at `stop` */
 static const uint64_t worth_bytes = 256 << 20; /* less is there in no time */
 
 #ifdef MADV_POPULATE_WRITE
@@ -26,9 +28,20 @@ static bool warm_round(struct memory_warmer *warmer, uint64_t at)
     return more;
 }
 
+/* Cores that would be idle clear the memory, not those that compute.  Not SCHED_IDLE: who maps
+ * memory waits for a piece to be done. */
+static void step_back(void)
+{
+    enum { NICEST = 19 };
+    struct sched_param none = { 0 };
+    if (pthread_setschedparam(pthread_self(), SCHED_BATCH, &none) == 0)
+        (void)setpriority(PRIO_PROCESS, 0, NICEST); /* of this thread alone */
+}
+
 static void *warm(void *argument)
 {
     struct memory_warmer *warmer = argument;
+    step_back();
     for (uint64_t at = 0; warm_round(warmer, at); at += piece_bytes)
         if (atomic_load_explicit(&warmer->stop, memory_order_relaxed)) break;
     return NULL;
