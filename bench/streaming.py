@@ -12,7 +12,7 @@
     --block BYTES     of fio's reads; default: what moeflux reads of an expert at a time
     --moeflux FILE    the program; default: build/moeflux
     --peer-count N    tokens that the peer generates; default: as -n (it may take minutes for one)
-    --loop KIB        the peer reads over a loop device that reads ahead so many KiB
+    --read-ahead KIB  the disk reads ahead so many KiB for the peer (it is as before afterwards)
     --json            JSON instead of the table
 
 A round measures, one after the other: fio's rate (random reads of that block size, past the
@@ -25,7 +25,8 @@ the page cache before each.  Shown are medians, and ratios of neighbours within 
     disk          bytes / time in which at least one read was under way, against fio
     memory        peak of the resident set, and of the file's pages in the page cache
 
-Needs fio, fincore (util-linux), and the right to lock memory where there is a PEER."""
+Needs fio, fincore (util-linux), and where there is a PEER the right to lock memory and, for
+--read-ahead, to write to /sys/block."""
 import argparse
 import ctypes
 import json
@@ -66,7 +67,7 @@ def parse_arguments():
     parser.add_argument("--block", type=int)
     parser.add_argument("--moeflux", default=str(HERE.parent / "build" / "moeflux"))
     parser.add_argument("--peer-count", type=int)
-    parser.add_argument("--loop", type=int)
+    parser.add_argument("--read-ahead", type=int)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("peer", nargs=argparse.REMAINDER)
     settings = parser.parse_args()
@@ -131,21 +132,24 @@ class LockedMemory:
         self.pages = None  # unmapped with the last reference
 
 
-class LoopDevice:
-    def __init__(self, path, read_ahead):
-        self.path, self.read_ahead, self.name = path, read_ahead, None
+class ReadAhead:
+    """The disk that holds a file reads ahead so many KiB; None: as it does."""
+
+    def __init__(self, path, kib):
+        device = os.stat(path).st_dev
+        disk = pathlib.Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve()
+        if not (disk / "queue").exists():  # a partition
+            disk = disk.parent
+        self.setting, self.kib = disk / "queue/read_ahead_kb", kib
 
     def __enter__(self):
-        if self.read_ahead is None:
-            return self.path
-        self.name = run(["losetup", "-f", "--show", "-r", "--direct-io=on", self.path]).stdout.strip()
-        queue = pathlib.Path("/sys/block") / pathlib.Path(self.name).name / "queue/read_ahead_kb"
-        queue.write_text(str(self.read_ahead))
-        return self.name
+        if self.kib is not None:
+            self.before = self.setting.read_text()
+            self.setting.write_text(str(self.kib))
 
     def __exit__(self, *_):
-        if self.name:
-            run(["losetup", "-d", self.name])
+        if self.kib is not None:
+            self.setting.write_text(self.before)
 
 
 # ------------------------------------------------------------------- moeflux
@@ -234,11 +238,11 @@ def measure_decode(settings, rate):
 # ------------------------------------------------------------------- the peer
 
 
-def measure_peer(settings, path):
+def measure_peer(settings):
     drop_pages(settings.model)
-    command = [*settings.peer, "-m", path, "-t", str(settings.threads), "-r", "1", "-o", "json",
+    command = [*settings.peer, "-m", settings.model, "-t", str(settings.threads), "-r", "1", "-o", "json",
                "-p", str(settings.prompt), "-n", str(settings.peer_count or settings.count)]
-    with LockedMemory(settings.memory):
+    with LockedMemory(settings.memory), ReadAhead(settings.model, settings.read_ahead):
         tests = json.loads(run(command).stdout)
     found = {}
     for test in tests:
@@ -262,7 +266,7 @@ def block_of(settings):
     return (expert // parts + 4095) // 4096 * 4096
 
 
-def measure_round(settings, path):
+def measure_round(settings):
     found = {"fio_bytes_per_second": fio_rate(settings.model, settings.block)}
     rate = found["fio_bytes_per_second"]
     if settings.prompt:
@@ -270,7 +274,7 @@ def measure_round(settings, path):
     if settings.count:
         found["decode"] = measure_decode(settings, rate)
     if settings.peer:
-        found["peer"] = measure_peer(settings, path)
+        found["peer"] = measure_peer(settings)
     return found
 
 
@@ -318,11 +322,10 @@ def main():
     settings = parse_arguments()
     settings.block = settings.block or block_of(settings)
     rounds = []
-    with LoopDevice(settings.model, settings.loop if settings.peer else None) as path:
-        for number in range(settings.rounds):
-            if sys.stderr.isatty():
-                print(f"\rround {number + 1} of {settings.rounds} ", end="", file=sys.stderr)
-            rounds.append(measure_round(settings, path))
+    for number in range(settings.rounds):
+        if sys.stderr.isatty():
+            print(f"\rround {number + 1} of {settings.rounds} ", end="", file=sys.stderr)
+        rounds.append(measure_round(settings))
     if settings.json:
         print(json.dumps({"model": settings.model, "memory_bytes": settings.memory,
                           "threads": settings.threads, "block": settings.block, "rounds": rounds}))
