@@ -3,7 +3,7 @@
  * Weights become bf16 by pieces of 32 rows and 256 columns, which stay in the nearest cache.
  * While the tiles work on one piece the next one is made, a row between two products: tiles
  * and vectors are units of their own, and the CPU keeps both busy if what they do lies close
- * together.  That hides all of the making behind 32 rows of activations or more.
+ * together.
  *
  * A tile is 16 rows of 64 bytes.  Weights are the first operand, activations the second one,
  * in pairs; four tiles of sums share the loads:
@@ -95,6 +95,7 @@ static void open_next_block(struct stream *s)
         row->exists = row->row < from->end;
         row->at.index = 0;
         row->at.values += row->ahead;
+        if (!row->at.scales) continue;
         row->at.scales += from->next * from->weight->scale_row_bytes;
         row->at.biases += from->next * from->weight->scale_row_bytes;
     }
