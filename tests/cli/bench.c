@@ -175,7 +175,8 @@ static void a_text_can_be_fed(void **state)
 {
     struct run run = shell_run(
         "set -e; d=$(mktemp -d); trap 'rm -r $d' EXIT; cd $d; echo Once upon a time > t; : > e;"
-        "$MOEFLUX bench --text t -p 8 -n 2 -r 1 --no-ceilings | grep -c '^prefill\\|^decode';"
+        "$MOEFLUX bench --text t -p 8 -n 2 -r 1 --no-ceilings | sed -n '/^test/,/^$/p' |"
+        "grep -c '^prefill\\|^decode';" /* a table of reads may follow */
         "! $MOEFLUX bench --text e --no-ceilings 2>&1");
 
     (void)state;
