@@ -164,7 +164,8 @@ static void a_terminal_shows_what_happens(void **state)
         "text = seen.decode(); table = os.read(out[0], 65536).decode();"
         "print('filling the context: 0 of 40' in text, 'decode 2, warm-up' in text,"
         "'prefill 16 at 40, round 2 of 2' in text, ' left' in text,"
-        "text.endswith('\\r\\033[K'), 'round' in table, table.count('prefill'))\"");
+        "text.endswith('\\r\\033[K'), 'round' in table,"
+        "table.split('\\n\\n')[1].count('prefill'))\""); /* a table of reads may follow */
 
     (void)state;
     assert_string_equal(run.out, "True True True True True False 2\n");
