@@ -240,8 +240,9 @@ def measure_decode(settings, rate):
 
 def measure_peer(settings):
     drop_pages(settings.model)
-    command = [*settings.peer, "-m", settings.model, "-t", str(settings.threads), "-r", "1", "-o", "json",
-               "-p", str(settings.prompt), "-n", str(settings.peer_count or settings.count)]
+    command = [*settings.peer, "-m", settings.model, "-t", str(settings.threads), "-r", "1",
+               "-o", "json", "-p", str(settings.prompt),
+               "-n", str(settings.peer_count or settings.count)]
     with LockedMemory(settings.memory), ReadAhead(settings.model, settings.read_ahead):
         tests = json.loads(run(command).stdout)
     found = {}

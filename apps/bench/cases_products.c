@@ -212,7 +212,7 @@ static struct matrix_scratch cut_matrix(struct case_cutter *cutter, const struct
     size_t packed = align_up(what->x_rows, PACK_ROWS);
     struct matrix_scratch s = { .cols = matrix_cols(what->n) };
     s.stride = s.cols + 32;
-    s.panel = case_cut(cutter, (align_up(what->m, 32) + 2) * s.stride * sizeof *s.panel);
+    s.panel = case_cut(cutter, (what->m + 2) * s.stride * sizeof *s.panel);
     s.room = case_cut(cutter, matrix_room(what->n));
     s.packs = case_cut(cutter, packed * s.cols * sizeof *s.packs);
     s.gated = case_cut(cutter, packed * GATED_COLS * sizeof *s.gated);
@@ -236,7 +236,6 @@ static void prepare_matrix(const struct kernels *k, const struct case_task *t)
         s.out[j] = t->out + (t->x_first + j) * t->what.m;
     }
     k->matrix->begin();
-    k->matrix->make_panel(s.panel, s.stride, &t->weight, 0, t->what.m);
     for (size_t j = 0; j < rows; j += PACK_ROWS)
         k->matrix->make_pack(s.packs + j * s.cols, s.x + j, min_size(PACK_ROWS, rows - j),
                              t->what.n);
@@ -322,7 +321,8 @@ static void run_matrix(const struct kernels *k, const struct case_task *t)
     k->matrix->end();
 }
 
-/* A product of rows r and j, and its bound: weights and activations round to 8 bits. */
+/* A product of rows r and j, and its bound: activations round to 8 bits, and so do weights that
+ * are not bf16 already. */
 static double double_product(const struct case_task *t, const float *row, size_t j, double *bound)
 {
     size_t n = t->what.n;

@@ -100,22 +100,9 @@ LANES_INLINE void panel_unit(uint16_t *out, size_t step, const struct unit *u, s
     }
 }
 
-#define DEFINE_PANEL(id, name, below, group, bytes)                                                \
-    static void panel_##name(uint16_t *out, size_t step, struct panel_row *row)                    \
-    {                                                                                              \
-        struct unit unit;                                                                          \
-        fetch(row, bytes);                                                                         \
-        load_##name(&unit, &row->at);                                                              \
-        panel_unit(out, step, &unit, row->at.count, (struct panel_kind){ (below) <= 16, group });  \
-    }
-UNIT_FORMATS(DEFINE_PANEL)
-#define DEFINE_USUAL_PANEL(id, name, below, group, bytes)                                          \
-    DEFINE_PANEL(id, usual_##name, below, group, bytes)
-AFFINE_FORMATS(DEFINE_USUAL_PANEL)
-
 /* Q4_K is most of what people have: a group's low or high halves of 32 bytes index its table as
  * they are. */
-static void panel_q4_k_halves(uint16_t *out, size_t step, struct panel_row *row)
+LANES_INLINE void panel_q4_k_halves(uint16_t *out, size_t step, struct panel_row *row)
 {
     const struct block_q4_k *b = (const struct block_q4_k *)row->at.values + row->at.index;
     const __m512i low = _mm512_set1_epi16(15), second = _mm512_set1_epi16(16);
@@ -131,6 +118,23 @@ static void panel_q4_k_halves(uint16_t *out, size_t step, struct panel_row *row)
                             _mm512_permutexvar_epi16(_mm512_srli_epi16(both, 4) | second, table));
     }
 }
+
+#define DEFINE_PANEL(id, name, below, group, bytes)                                                \
+    static void panel_##name(uint16_t *out, size_t step, struct panel_row *row)                    \
+    {                                                                                              \
+        struct unit unit;                                                                          \
+        if (FORMAT_##id == FORMAT_Q4_K) {                                                          \
+            panel_q4_k_halves(out, step, row);                                                     \
+            return;                                                                                \
+        }                                                                                          \
+        fetch(row, bytes);                                                                         \
+        load_##name(&unit, &row->at);                                                              \
+        panel_unit(out, step, &unit, row->at.count, (struct panel_kind){ (below) <= 16, group });  \
+    }
+UNIT_FORMATS(DEFINE_PANEL)
+#define DEFINE_USUAL_PANEL(id, name, below, group, bytes)                                          \
+    DEFINE_PANEL(id, usual_##name, below, group, bytes)
+AFFINE_FORMATS(DEFINE_USUAL_PANEL)
 
 /* -------------------------------------------------------------------- the rest */
 
@@ -179,7 +183,6 @@ panel_unit_function NAMED(panel_unit_for)(const struct weight *weight)
     };
     if (weight->format == FORMAT_BF16) return panel_bf16;
     if (!kernels_have_integers(&NAMED(kernels), weight)) return panel_of_line;
-    if (weight->format == FORMAT_Q4_K) return panel_q4_k_halves;
     if (usual[weight->format] && affine_is_usual(weight)) return usual[weight->format];
     return functions[weight->format];
 }
