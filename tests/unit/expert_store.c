@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -675,45 +676,57 @@ static void a_bad_place_is_named(void **state)
     close_store();
 }
 
-/* A gate: reads of one array wait, fail twice when they may go on, and then work. */
+/* A gate: reads of one array wait, fail twice when they may go on, and then work.  The owner,
+ * who lends the readers a hand, would wait for himself: his reads only fail. */
 static struct {
     mf_files files;
     uint64_t from, to;
     sem_t opened;
     atomic_uint failures_left;
+    pthread_t owner;
+    bool owner_came;
 } gate;
 
 static int64_t gated_read(void *user, void *handle, uint64_t offset, void *out, size_t count)
 {
-    if (offset < gate.to && offset + count > gate.from && gate.failures_left > 0) {
-        if (gate.failures_left-- == 2) sem_wait(&gate.opened);
-        return -EIO;
-    }
-    return failing.files.read(user, handle, offset, out, count);
+    bool gated = offset < gate.to && offset + count > gate.from && gate.failures_left > 0;
+    if (!gated) return failing.files.read(user, handle, offset, out, count);
+    if (pthread_equal(pthread_self(), gate.owner))
+        gate.owner_came = true;
+    else if (gate.failures_left == 2)
+        sem_wait(&gate.opened);
+    gate.failures_left--;
+    return -EIO;
+}
+
+static void open_with_gate(const struct extent *at)
+{
+    failing_files_init(&failing, &files_posix);
+    gate.files = failing.files;
+    gate.files.read = gated_read;
+    gate.from = at->offset;
+    gate.to = at->offset + 1;
+    gate.failures_left = 2;
+    gate.owner = pthread_self();
+    gate.owner_came = false;
+    sem_init(&gate.opened, 0, 0);
+    assert_true(open_files(READ_ENGINE_THREADS, &gate.files, 2 * LEAST));
 }
 
 /* A visit fails and leaves a read behind, which fails when the next visit has begun: it
- * is not that one's failure. */
-static void left_over_reads_are_nobodys_fault(void **state)
+ * is not that one's failure.  False: the owner carried that read out, so none was left. */
+static bool leave_a_read_behind(void)
 {
-    (void)state;
     static const uint32_t both[] = { 2, 9 }, left_over[] = { 9 };
     struct expert_visit visit;
     struct expert_lease lease;
     mf_status status;
     mf_error why = { 0 };
-    const struct extent *bad = &extents[2][0][2], *slow = &extents[2][0][9];
-    failing_files_init(&failing, &files_posix);
-    gate.files = failing.files;
-    gate.files.read = gated_read;
-    gate.from = slow->offset;
-    gate.to = slow->offset + 1;
-    gate.failures_left = 2;
-    sem_init(&gate.opened, 0, 0);
-    assert_true(open_files(READ_ENGINE_THREADS, &gate.files, 2 * LEAST));
+    const struct extent *bad = &extents[2][0][2];
     failing.bad_from = bad->offset;
     failing.bad_to = bad->offset + 1;
     assert_int_equal(visit_all(2, both, 2, 2, &why), MF_ERR_IO);
+    if (gate.owner_came) return false;
     assert_non_null(strstr(why.text, "expert 2"));
     expert_visit_begin(&visit, store, 2, left_over, 1);
     sem_post(&gate.opened);
@@ -721,8 +734,21 @@ static void left_over_reads_are_nobodys_fault(void **state)
     assert_int_equal(gate.failures_left, 0);
     check_lease(&lease, 2);
     expert_lease_end(&lease);
-    close_store();
-    sem_destroy(&gate.opened);
+    return true;
+}
+
+static void left_over_reads_are_nobodys_fault(void **state)
+{
+    (void)state;
+    bool left = false;
+    for (int round = 0; round < 1000 && !left; round++) {
+        open_with_gate(&extents[2][0][9]);
+        left = leave_a_read_behind();
+        sem_post(&gate.opened); /* whoever waits there still */
+        close_store();
+        sem_destroy(&gate.opened);
+    }
+    assert_true(left);
 }
 
 /* Files that are short, slow or end early, and that fail every so often. */
