@@ -12,7 +12,7 @@
  *     rows 0-15    sums 0    sums 1        sums are [weight row][activation row],
  *     rows 16-31   sums 2    sums 3        and are transposed on their way out */
 #include "kernels/lanes_transpose.h"
-#include "kernels/panels.h"
+#include "kernels/panel_units.h"
 
 #if defined(__AMX_BF16__)
 
@@ -27,7 +27,11 @@ enum {
     PAIR_SUMS = 4 * TILE_SUMS,
     KEPT_ROWS = 3 * PACK_ROWS, /* of activations whose sums stay in tiles from piece to piece */
     BLOCK_X = 256,             /* rows whose packs stay in a second-level cache */
+    SLOTS = 8,
 };
+
+/* Those that most files are made of: the others' steps are shorter, and fit less closely. */
+#define CLOSE_FORMATS(X) X(Q4_K, q4_k) X(Q6_K, q6_k) X(AFFINE4, usual_affine4)
 
 struct tile_config {
     uint8_t palette, start_row;
@@ -55,6 +59,10 @@ static void end(void)
 
 /* --------------------------------------------------------------------- pieces */
 
+struct stream;
+typedef void (*close_steps_function)(struct stream *s, const uint16_t *piece, const uint16_t *a,
+                                     size_t packs);
+
 struct stream {
     const struct matrix_product *product;
     const uint16_t *packs; /* of the rows of activations that are multiplied now */
@@ -67,6 +75,7 @@ struct stream {
     size_t row;   /* the next one; PIECE_ROWS: all are there */
     uint16_t *piece, *other;
     panel_unit_function make[2];
+    close_steps_function close_steps; /* NULL: none */
     struct panel_row rows[PIECE_ROWS];
     uint16_t *lines;
 
@@ -128,6 +137,13 @@ static void begin_piece(struct stream *s)
     s->parts = 0;
 }
 
+/* All rows and columns of the piece that is to be made are there. */
+static bool piece_is_whole(const struct stream *s)
+{
+    bool rows = s->rows[TILE - 1].exists && s->rows[PIECE_ROWS - 1].exists;
+    return s->row == 0 && s->count == UNIT && rows;
+}
+
 /* Behind the last piece nothing is left to be made. */
 static void next_piece(struct stream *s)
 {
@@ -178,45 +194,62 @@ LANES_INLINE void store_sums(float *sums, size_t packs)
     _tile_stored(5, sums + PAIR_SUMS + 2 * TILE_SUMS, 64);
 }
 
-/* A quarter of a step: 32 numbers of 32 rows with as many of one or two packs. */
-LANES_INLINE void part_of_two(int part, const uint16_t *w, const uint16_t *a, size_t pack,
+/* A step multiplies 32 numbers of 32 rows with as many of one to three packs.  It has eight
+ * slots, and vector instructions go between them. */
+LANES_INLINE void slot_of_two(int slot, const uint16_t *w, const uint16_t *a, size_t pack,
                               size_t packs)
 {
-    if (part == 0) {
+    if (slot == 0) {
         _tile_loadd(4, w, 64);
+    } else if (slot == 1) {
         _tile_loadd(6, a, 64);
         _tile_dpbf16ps(0, 4, 6);
-    } else if (part == 1 && packs == 2) {
+    } else if (slot == 2 && packs == 2) {
         _tile_loadd(7, a + pack, 64);
+    } else if (slot == 3 && packs == 2) {
         _tile_dpbf16ps(1, 4, 7);
-    } else if (part == 2) {
+    } else if (slot == 4) {
         _tile_loadd(5, w + TILE * TILE_COLS, 64);
+    } else if (slot == 5) {
         _tile_dpbf16ps(2, 5, 6);
-    } else if (part == 3 && packs == 2) {
+    } else if (slot == 7 && packs == 2) {
         _tile_dpbf16ps(3, 5, 7);
     }
 }
 
-LANES_INLINE void part_of_three(int part, const uint16_t *w, const uint16_t *a, size_t pack)
+LANES_INLINE void slot_of_three(int slot, const uint16_t *w, const uint16_t *a, size_t pack)
 {
-    if (part == 0) {
+    if (slot == 0) {
         _tile_loadd(6, w, 64);
         _tile_loadd(7, a, 64);
         _tile_dpbf16ps(0, 6, 7);
+    } else if (slot == 1) {
         _tile_loadd(7, a + pack, 64);
         _tile_dpbf16ps(1, 6, 7);
-    } else if (part == 1) {
+    } else if (slot == 2) {
         _tile_loadd(7, a + 2 * pack, 64);
+    } else if (slot == 3) {
         _tile_dpbf16ps(4, 6, 7);
-    } else if (part == 2) {
+    } else if (slot == 4) {
         _tile_loadd(6, w + TILE * TILE_COLS, 64);
         _tile_dpbf16ps(5, 6, 7);
+    } else if (slot == 5) {
         _tile_loadd(7, a + pack, 64);
         _tile_dpbf16ps(3, 6, 7);
-    } else {
+    } else if (slot == 6) {
         _tile_loadd(7, a, 64);
+    } else {
         _tile_dpbf16ps(2, 6, 7);
     }
+}
+
+LANES_INLINE void slot_of_step(int slot, const uint16_t *w, const uint16_t *a, size_t pack,
+                               size_t packs)
+{
+    if (packs == 3)
+        slot_of_three(slot, w, a, pack);
+    else
+        slot_of_two(slot, w, a, pack, packs);
 }
 
 /* All steps of a piece, and between them rows of the next one. */
@@ -225,17 +258,73 @@ LANES_INLINE void piece_steps(struct stream *s, const uint16_t *piece, const uin
 {
     size_t pack = PACK_ROWS * s->cols;
     for (size_t k = 0; k < count; k += TILE_COLS, piece += STEP, a += TILE_COLS * PACK_ROWS) {
-#pragma GCC unroll 4
-        for (int part = 0; part < 4; part++) {
-            if (packs == 3)
-                part_of_three(part, piece, a, pack);
-            else
-                part_of_two(part, piece, a, pack, packs);
-            if (++s->parts < s->parts_per_row || s->row == PIECE_ROWS) continue;
+#pragma GCC unroll 8
+        for (int slot = 0; slot < SLOTS; slot++) {
+            slot_of_step(slot, piece, a, pack, packs);
+            if (slot % 2 == 0 || ++s->parts < s->parts_per_row || s->row == PIECE_ROWS) continue;
             s->parts = 0;
             make_row(s);
         }
     }
+}
+
+typedef void (*open_function)(struct open_unit *out, const struct panel_row *row);
+
+/* The same for whole pieces that a few rows are multiplied with, where making the next piece
+ * takes as long as the products: four rows in a step, a quarter of one at a time.  With a
+ * neighbour on the core the CPU looks ahead no further than that. */
+LANES_INLINE void close_steps(struct stream *s, const uint16_t *piece, const uint16_t *a,
+                              size_t packs, open_function open, struct panel_kind kind)
+{
+    enum { ROWS = PIECE_ROWS / (UNIT / TILE_COLS) };
+    size_t pack = PACK_ROWS * s->cols;
+    uint16_t *out = s->piece;
+    struct panel_row *rows = s->rows, *end = rows + PIECE_ROWS;
+    for (; rows < end; rows += ROWS, piece += STEP, a += TILE_COLS * PACK_ROWS) {
+        struct open_unit units[ROWS];
+#pragma GCC unroll 4
+        for (size_t i = 0; i < ROWS; i++) {
+            open(&units[i], &rows[i]);
+            rows[i].at.index++;
+        }
+#pragma GCC unroll 8
+        for (int slot = 0; slot < SLOTS; slot++) {
+            slot_of_step(slot, piece, a, pack, packs);
+            const struct open_unit *unit = &units[slot / 2];
+            uint16_t *row = out + slot / 2 * TILE_COLS;
+            size_t quarter = slot % 2 * 2;
+            panel_quarter(row, STEP, unit, quarter, kind);
+            panel_quarter(row, STEP, unit, quarter + 1, kind);
+        }
+        out += ROWS * TILE_COLS;
+    }
+    s->row = PIECE_ROWS;
+}
+
+#define DEFINE_CLOSE_STEPS(id, name)                                                               \
+    static void close_steps_##name(struct stream *s, const uint16_t *piece, const uint16_t *a,     \
+                                   size_t packs)                                                   \
+    {                                                                                              \
+        if (packs == 3)                                                                            \
+            close_steps(s, piece, a, 3, open_##name, kind_##name);                                 \
+        else if (packs == 2)                                                                       \
+            close_steps(s, piece, a, 2, open_##name, kind_##name);                                 \
+        else                                                                                       \
+            close_steps(s, piece, a, 1, open_##name, kind_##name);                                 \
+    }
+CLOSE_FORMATS(DEFINE_CLOSE_STEPS)
+
+static close_steps_function close_steps_for(const struct matrix_product *p)
+{
+    static const close_steps_function functions[FORMAT_COUNT] = {
+#define CLOSE_STEPS(id, name) [FORMAT_##id] = close_steps_##name,
+        CLOSE_FORMATS(CLOSE_STEPS)
+    };
+    const struct weight *first = p->from[0].weight, *second = p->from[1].weight;
+    bool same = first->format == second->format;
+    bool known =
+        first->format != FORMAT_AFFINE4 || (affine_is_usual(first) && affine_is_usual(second));
+    return same && known ? functions[first->format] : NULL;
 }
 
 static void multiply_piece(struct stream *s, const uint16_t *piece, size_t unit)
@@ -243,6 +332,7 @@ static void multiply_piece(struct stream *s, const uint16_t *piece, size_t unit)
     const uint16_t *a = s->packs + unit * UNIT * PACK_ROWS;
     size_t count = min_size(UNIT, s->cols - unit * UNIT);
     bool keep = s->x_rows <= KEPT_ROWS;
+    bool close = keep && count == UNIT && s->close_steps && piece_is_whole(s);
     size_t step = keep ? KEPT_ROWS : PAIR_ROWS;
     for (size_t x = 0; x < s->x_rows; x += step, a += step * s->cols) {
         size_t packs = min_size(step, s->x_rows - x) + PACK_ROWS - 1;
@@ -252,7 +342,9 @@ static void multiply_piece(struct stream *s, const uint16_t *piece, size_t unit)
             zero_sums(packs);
         else if (!keep)
             load_sums(sums);
-        if (packs == 3)
+        if (close)
+            s->close_steps(s, piece, a, packs);
+        else if (packs == 3)
             piece_steps(s, piece, a, count, 3);
         else if (packs == 2)
             piece_steps(s, piece, a, count, 2);
@@ -342,6 +434,7 @@ static void multiply_block_x(const struct matrix_product *p, size_t x,
     s.blocks = (p->rows + PIECE_ROWS - 1) / PIECE_ROWS;
     s.units = units_of(s.cols);
     for (size_t i = 0; i < 2; i++) s.make[i] = NAMED(panel_unit_for)(p->from[i].weight);
+    s.close_steps = close_steps_for(p);
     s.parts_per_row = s.x_rows <= KEPT_ROWS ? 1 : (s.x_rows + PAIR_ROWS - 1) / PAIR_ROWS;
     open_first_block(&s);
     begin_piece(&s);

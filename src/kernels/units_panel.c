@@ -1,140 +1,29 @@
-/* units_panel.c: rows of weights in bf16 for the matrix unit.
- *
- * A number is q·scale + min in f32, rounded once, then to the nearest bf16. */
-#include "kernels/panels.h"
+/* units_panel.c: rows of weights in bf16 for the matrix unit, one unit after the other. */
+#include "kernels/panel_units.h"
 
 #if defined(__AVX512BF16__)
 
-enum { VECTOR = 32 };
-
-LANES_INLINE void store_bf16(uint16_t *out, lanes first, lanes second)
-{
-    _mm512_storeu_si512(out, (__m512i)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first));
-}
-
-LANES_INLINE void fetch(const struct panel_row *row, size_t size)
-{
-    const uint8_t *next = row->at.values + row->at.index * size + row->ahead;
-    for (size_t line = 0; line < size; line += CACHE_LINE) __builtin_prefetch(next + line, 0, 2);
-}
-
 /* ------------------------------------------------------------------- integers */
 
-/* 32 numbers of a unit, with the scales and mins of their one or two groups. */
-LANES_INLINE void panel_32(uint16_t *out, const uint8_t *q, const float *scales, const float *mins,
-                           int group)
-{
-    byte_lanes low, high;
-    memcpy(&low, q, sizeof low);
-    memcpy(&high, q + 16, sizeof high);
-    int second = group == 16;
-    store_bf16(
-        out, lanes_fma(lanes_from_bytes(low), lanes_all(scales[0]), lanes_all(mins[0])),
-        lanes_fma(lanes_from_bytes(high), lanes_all(scales[second]), lanes_all(mins[second])));
-}
-
-/* Where numbers are below 16 all of a group's are computed, and then looked up: this is the
- * table of two groups. */
-LANES_INLINE __m512i two_groups(const float *scales, const float *mins)
-{
-    const lanes all = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
-    return (__m512i)_mm512_cvtne2ps_pbh(
-        (__m512)lanes_fma(all, lanes_all(scales[1]), lanes_all(mins[1])),
-        (__m512)lanes_fma(all, lanes_all(scales[0]), lanes_all(mins[0])));
-}
-
-LANES_INLINE __m512i load_words(const uint8_t *q)
-{
-    return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)q));
-}
-
-/* 64 numbers in two groups of 32. */
-LANES_INLINE void look_up_32s(uint16_t *out, size_t step, const uint8_t *q, const float *scales,
-                              const float *mins)
-{
-    __m512i table = two_groups(scales, mins), second = _mm512_set1_epi16(16);
-    _mm512_storeu_si512(out, _mm512_permutexvar_epi16(load_words(q), table));
-    _mm512_storeu_si512(out + step,
-                        _mm512_permutexvar_epi16(load_words(q + VECTOR) | second, table));
-}
-
-/* 32 numbers in two groups of 16. */
-LANES_INLINE void look_up_16s(uint16_t *out, const uint8_t *q, const float *scales,
-                              const float *mins)
-{
-    const __m512i second_half = _mm512_mask_set1_epi16(_mm512_setzero_si512(), 0xffff0000u, 16);
-    _mm512_storeu_si512(
-        out, _mm512_permutexvar_epi16(load_words(q) | second_half, two_groups(scales, mins)));
-}
-
-/* What is constant for a format. */
-struct panel_kind {
-    bool few;  /* all numbers are below 16 */
-    int group; /* numbers that share a scale: 16 or 32 */
-};
-
-LANES_INLINE void panel_unit(uint16_t *out, size_t step, const struct unit *u, size_t count,
+LANES_INLINE void panel_unit(uint16_t *out, size_t step, const struct open_unit *u,
                              struct panel_kind kind)
 {
-    int group = kind.group;
-    uint8_t q[UNIT];
-    float factors[2 * LANES];
-    memcpy(q, u->q, sizeof q);
-    lanes_store(factors, group == 32 ? u->both : u->scale);
-    lanes_store(factors + LANES, group == 32 ? u->both : u->min);
-    /* In memory, not in registers: what loads can spread and widen would else keep the one
-     * unit busy that permutes registers, a third more of the time. */
-    __asm__("" : "+m"(q));
-    const float *mins = group == 32 ? factors + 8 : factors + LANES;
-    bool by_64 = kind.few && group == 32;
-#pragma GCC unroll 8
-    for (size_t v = 0; v < UNIT / VECTOR; v += by_64 ? 2 : 1) {
-        size_t i = v * VECTOR, g = i / (size_t)group;
-        if (i >= count) return;
-        if (by_64)
-            look_up_32s(out + v * step, step, q + i, factors + g, mins + g);
-        else if (kind.few)
-            look_up_16s(out + v * step, q + i, factors + g, mins + g);
-        else
-            panel_32(out + v * step, q + i, factors + g, mins + g, group);
-    }
-}
-
-/* Q4_K is most of what people have: a group's low or high halves of 32 bytes index its table as
- * they are. */
-LANES_INLINE void panel_q4_k_halves(uint16_t *out, size_t step, struct panel_row *row)
-{
-    const struct block_q4_k *b = (const struct block_q4_k *)row->at.values + row->at.index;
-    const __m512i low = _mm512_set1_epi16(15), second = _mm512_set1_epi16(16);
-    float factors[LANES], *mins = factors + 8;
-    fetch(row, sizeof *b);
-    lanes_store(factors, k_scales(b->d, b->scales, 1.0f));
-    __asm__("" : "+m"(factors)); /* as in panel_unit */
 #pragma GCC unroll 4
-    for (size_t v = 0; v < UNIT / VECTOR; v += 2) {
-        __m512i table = two_groups(factors + v, mins + v), both = load_words(b->qs + 16 * v);
-        _mm512_storeu_si512(out + v * step, _mm512_permutexvar_epi16(both & low, table));
-        _mm512_storeu_si512(out + (v + 1) * step,
-                            _mm512_permutexvar_epi16(_mm512_srli_epi16(both, 4) | second, table));
-    }
+    for (size_t quarter = 0; quarter < QUARTERS; quarter++)
+        if (quarter * QUARTER < u->count) panel_quarter(out, step, u, quarter, kind);
 }
 
-#define DEFINE_PANEL(id, name, below, group, bytes)                                                \
+#define DEFINE_PANEL_UNIT(id, name, below, group, bytes)                                           \
     static void panel_##name(uint16_t *out, size_t step, struct panel_row *row)                    \
     {                                                                                              \
-        struct unit unit;                                                                          \
-        if (FORMAT_##id == FORMAT_Q4_K) {                                                          \
-            panel_q4_k_halves(out, step, row);                                                     \
-            return;                                                                                \
-        }                                                                                          \
-        fetch(row, bytes);                                                                         \
-        load_##name(&unit, &row->at);                                                              \
-        panel_unit(out, step, &unit, row->at.count, (struct panel_kind){ (below) <= 16, group });  \
+        struct open_unit unit;                                                                     \
+        open_##name(&unit, row);                                                                   \
+        panel_unit(out, step, &unit, kind_##name);                                                 \
     }
-UNIT_FORMATS(DEFINE_PANEL)
-#define DEFINE_USUAL_PANEL(id, name, below, group, bytes)                                          \
-    DEFINE_PANEL(id, usual_##name, below, group, bytes)
-AFFINE_FORMATS(DEFINE_USUAL_PANEL)
+#define DEFINE_USUAL_PANEL_UNIT(id, name, below, group, bytes)                                     \
+    DEFINE_PANEL_UNIT(id, usual_##name, below, group, bytes)
+UNIT_FORMATS(DEFINE_PANEL_UNIT)
+AFFINE_FORMATS(DEFINE_USUAL_PANEL_UNIT)
 
 /* -------------------------------------------------------------------- the rest */
 
