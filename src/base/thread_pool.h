@@ -35,6 +35,12 @@ void thread_pool_run(struct thread_pool *pool, pool_task task, void *argument);
 /* Inside a task: returns when every worker has called it. */
 void worker_barrier(struct worker worker);
 
+/* Of a part that one worker does alone: a barrier is none, a share is everything. */
+static inline struct worker worker_alone(struct worker worker)
+{
+    return (struct worker){ worker.pool, 0, 1 };
+}
+
 /* This worker's part [begin, end) of `count` items, cut at multiples of `unit`.
  * It depends on index and count only, so a split never changes a result. */
 struct share {

@@ -173,6 +173,7 @@ mf_status cpu_run_experts(struct backend *backend, const struct expert_batch *ba
 void cpu_experts_exact(const struct expert_job *job);
 void cpu_experts_integers(const struct expert_job *job);
 void cpu_experts_matrix(const struct expert_job *job);
-size_t cpu_expert_shared(const struct backend_sizes *sizes); /* floats of all */
+size_t cpu_experts_matrix_shared(const struct backend_sizes *sizes, unsigned workers);
+size_t cpu_expert_shared(const struct backend_sizes *sizes, unsigned workers); /* floats of all */
 
 #endif

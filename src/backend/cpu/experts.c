@@ -83,14 +83,12 @@ mf_status cpu_run_experts(struct backend *backend, const struct expert_batch *ba
     return MF_OK;
 }
 
-/* Units for rows and hidden rows when decoding; packs of one expert's rows and hidden rows
- * for prompts. */
-size_t cpu_expert_shared(const struct backend_sizes *sizes)
+/* Units for rows and hidden rows when decoding; packs for prompts. */
+size_t cpu_expert_shared(const struct backend_sizes *sizes, unsigned workers)
 {
     size_t pairs = sizes->row_count * sizes->experts_per_row;
     size_t units =
         sizes->row_count * units_of(sizes->width) + pairs * units_of(sizes->expert_width);
-    size_t packed_rows = align_up(sizes->row_count, PACK_ROWS);
-    size_t packs = packed_rows * (matrix_cols(sizes->width) + matrix_cols(sizes->expert_width));
-    return max_size(units * sizeof(struct integer_unit), packs * sizeof(uint16_t)) / sizeof(float);
+    return max_size(units * sizeof(struct integer_unit) / sizeof(float),
+                    cpu_experts_matrix_shared(sizes, workers));
 }

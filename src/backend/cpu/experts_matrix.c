@@ -1,11 +1,16 @@
 /* experts_matrix.c: experts for prompts, on the matrix unit.
  *
- * One expert after the other, all workers on each: its rows are packed, the workers
- * share out gate and up, whose products become the packs of hidden rows, then down. */
+ * An expert's rows are packed, then come gate and up, whose products become the packs of hidden
+ * rows, then down.  One worker does all of it where there are enough experts for everybody: what
+ * one step leaves is in his own cache for the next one, and nobody waits.  Otherwise, and where
+ * an expert has very many rows, all workers share out each step. */
 #include "backend/cpu/cpu.h"
 
-/* Rows of gate, and as many of up, in one panel. */
-enum { GATED_ROWS = 16 };
+enum {
+    GATED_ROWS = 16,        /* of gate, and as many of up, in one panel */
+    ALONE_ROWS = 256,       /* that one worker takes at most */
+    EXPERTS_PER_WORKER = 4, /* that he takes at least, or the last one to finish is late */
+};
 
 struct packed_expert {
     const struct expert_job *job;
@@ -68,21 +73,61 @@ static void make_answers(const struct packed_expert *e)
     }
 }
 
+static void run_expert(const struct expert_job *job, const struct expert_work *work,
+                       uint16_t *packs, size_t packed_rows)
+{
+    struct packed_expert e = { .job = job, .work = work, .packs = packs };
+    e.hidden = packs + packed_rows * matrix_cols(work->view.gate.cols);
+    pack_rows(&e);
+    cpu_expert_meet(job, "pack rows", work->pair_count);
+    make_hidden(&e);
+    cpu_expert_meet(job, "gate and up", work->pair_count);
+    make_answers(&e); /* packs of the next expert overwrite nothing that is read here */
+    cpu_expert_done(job, "down", work->pair_count);
+}
+
+static size_t packs_numbers(size_t rows, size_t width, size_t expert_width)
+{
+    return align_up(rows, PACK_ROWS) * (matrix_cols(width) + matrix_cols(expert_width));
+}
+
+/* Everybody some whole experts. */
+static void run_alone(const struct expert_job *job)
+{
+    const struct expert_batch *batch = job->batch;
+    const struct expert_view *view = &batch->works[0].view;
+    size_t rows = min_size(batch->row_count, ALONE_ROWS);
+    size_t numbers = packs_numbers(rows, view->gate.cols, view->gate.rows);
+    uint16_t *packs = (uint16_t *)(void *)job->shared + job->worker.index * numbers;
+    struct expert_job alone = *job;
+    alone.worker = worker_alone(job->worker);
+    struct handout experts = handout_begin(job->worker, batch->work_count, 1);
+    for (struct share part; handout_next(&experts, &part);)
+        for (size_t i = part.begin; i < part.end; i++)
+            if (batch->works[i].pair_count <= ALONE_ROWS)
+                run_expert(&alone, &batch->works[i], packs, align_up(rows, PACK_ROWS));
+}
+
 void cpu_experts_matrix(const struct expert_job *job)
 {
     const struct expert_batch *batch = job->batch;
-    size_t packed_rows = align_up(batch->row_count, PACK_ROWS);
-    struct packed_expert e = { .job = job, .packs = (uint16_t *)(void *)job->shared };
-    e.hidden = e.packs + packed_rows * matrix_cols(batch->works[0].view.gate.cols);
+    size_t least = batch->work_count >= EXPERTS_PER_WORKER * job->worker.count ? ALONE_ROWS + 1 : 0;
     job->kernels->matrix->begin();
-    for (size_t i = 0; i < batch->work_count; i++) {
-        e.work = &batch->works[i];
-        pack_rows(&e);
-        cpu_expert_meet(job, "pack rows", e.work->pair_count);
-        make_hidden(&e);
-        cpu_expert_meet(job, "gate and up", e.work->pair_count);
-        make_answers(&e); /* packs of the next expert overwrite nothing that is read here */
-        cpu_expert_done(job, "down", e.work->pair_count);
+    if (least > 0) {
+        run_alone(job);
+        worker_barrier(job->worker); /* `shared` is used again */
     }
+    for (size_t i = 0; i < batch->work_count; i++)
+        if (batch->works[i].pair_count >= least)
+            run_expert(job, &batch->works[i], (uint16_t *)(void *)job->shared,
+                       align_up(batch->row_count, PACK_ROWS));
     job->kernels->matrix->end();
+}
+
+size_t cpu_experts_matrix_shared(const struct backend_sizes *sizes, unsigned workers)
+{
+    size_t alone = min_size(sizes->row_count, ALONE_ROWS);
+    return max_size(packs_numbers(sizes->row_count, sizes->width, sizes->expert_width),
+                    workers * packs_numbers(alone, sizes->width, sizes->expert_width)) *
+           sizeof(uint16_t) / sizeof(float);
 }
