@@ -374,6 +374,7 @@ static void add_results(const struct matrix_product *p, const float *sums, size_
         __m512 result = (__m512)r[j];
         if (p->add) result = _mm512_add_ps(result, _mm512_maskz_loadu_ps(present, out));
         _mm512_mask_storeu_ps(out, present, result);
+        __builtin_prefetch(out + PIECE_ROWS, 1, 2); /* the next block's */
     }
 }
 
