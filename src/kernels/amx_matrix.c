@@ -78,9 +78,6 @@ struct stream {
     close_steps_function close_steps; /* NULL: none */
     struct panel_row rows[PIECE_ROWS];
     uint16_t *lines;
-
-    /* So many parts of a step pass until a row is made, and so many have passed. */
-    size_t parts_per_row, parts;
 };
 
 static void open_first_block(struct stream *s)
@@ -134,7 +131,6 @@ static void begin_piece(struct stream *s)
 {
     s->count = min_size(UNIT, s->product->from[0].weight->cols - s->unit * UNIT);
     s->row = 0;
-    s->parts = 0;
 }
 
 /* All rows and columns of the piece that is to be made are there. */
@@ -252,7 +248,7 @@ LANES_INLINE void slot_of_step(int slot, const uint16_t *w, const uint16_t *a, s
         slot_of_two(slot, w, a, pack, packs);
 }
 
-/* All steps of a piece, and between them rows of the next one. */
+/* All steps of a piece, and between them rows of the next one, as long as some are left. */
 LANES_INLINE void piece_steps(struct stream *s, const uint16_t *piece, const uint16_t *a,
                               size_t count, size_t packs)
 {
@@ -261,11 +257,18 @@ LANES_INLINE void piece_steps(struct stream *s, const uint16_t *piece, const uin
 #pragma GCC unroll 8
         for (int slot = 0; slot < SLOTS; slot++) {
             slot_of_step(slot, piece, a, pack, packs);
-            if (slot % 2 == 0 || ++s->parts < s->parts_per_row || s->row == PIECE_ROWS) continue;
-            s->parts = 0;
-            make_row(s);
+            if (slot % 2 == 1 && s->row < PIECE_ROWS) make_row(s);
         }
     }
+}
+
+LANES_INLINE void plain_steps(const struct stream *s, const uint16_t *piece, const uint16_t *a,
+                              size_t count, size_t packs)
+{
+    size_t pack = PACK_ROWS * s->cols;
+    for (size_t k = 0; k < count; k += TILE_COLS, piece += STEP, a += TILE_COLS * PACK_ROWS)
+#pragma GCC unroll 8
+        for (int slot = 0; slot < SLOTS; slot++) slot_of_step(slot, piece, a, pack, packs);
 }
 
 typedef void (*open_function)(struct open_unit *out, const struct panel_row *row);
@@ -332,7 +335,7 @@ static void multiply_piece(struct stream *s, const uint16_t *piece, size_t unit)
     const uint16_t *a = s->packs + unit * UNIT * PACK_ROWS;
     size_t count = min_size(UNIT, s->cols - unit * UNIT);
     bool keep = s->x_rows <= KEPT_ROWS;
-    bool close = keep && count == UNIT && s->close_steps && piece_is_whole(s);
+    bool close = count == UNIT && s->close_steps && piece_is_whole(s);
     size_t step = keep ? KEPT_ROWS : PAIR_ROWS;
     for (size_t x = 0; x < s->x_rows; x += step, a += step * s->cols) {
         size_t packs = min_size(step, s->x_rows - x) + PACK_ROWS - 1;
@@ -342,10 +345,12 @@ static void multiply_piece(struct stream *s, const uint16_t *piece, size_t unit)
             zero_sums(packs);
         else if (!keep)
             load_sums(sums);
-        if (close)
+        if (close && x == 0)
             s->close_steps(s, piece, a, packs);
         else if (packs == 3)
             piece_steps(s, piece, a, count, 3);
+        else if (packs == 2 && s->row == PIECE_ROWS)
+            plain_steps(s, piece, a, count, 2);
         else if (packs == 2)
             piece_steps(s, piece, a, count, 2);
         else
@@ -436,7 +441,6 @@ static void multiply_block_x(const struct matrix_product *p, size_t x,
     s.units = units_of(s.cols);
     for (size_t i = 0; i < 2; i++) s.make[i] = NAMED(panel_unit_for)(p->from[i].weight);
     s.close_steps = close_steps_for(p);
-    s.parts_per_row = s.x_rows <= KEPT_ROWS ? 1 : (s.x_rows + PAIR_ROWS - 1) / PAIR_ROWS;
     open_first_block(&s);
     begin_piece(&s);
     make_rest(&s);
