@@ -433,7 +433,7 @@ const struct case_op case_product_ops[] = {
       .collect = collect_panel,
       .in_double = double_panel,
       .timed = { { 64, 2048, 1, 0, 0 } } },
-    { PRODUCT_OP("matrix_multiply", matrix, false, 37, 133), .rule = CASE_NEAR, .on_matrix = true,
+    { PRODUCT_OP("matrix_multiply", matrix, false, 70, 123), .rule = CASE_NEAR, .on_matrix = true,
       .exists = has_matrix, .prepare = prepare_matrix,
       .timed = { { 64, 2048, 16, 0, 0 },
                  { 64, 2048, 32, 0, 0 },

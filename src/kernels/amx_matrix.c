@@ -1,16 +1,21 @@
 /* amx_matrix.c: bf16 products on the tiles of AMX.
  *
- * Weights become bf16 by pieces of 32 rows and 256 columns, which stay in the nearest cache.
- * While the tiles work on one piece the next one is made, a row between two products: tiles
+ * Weights become bf16 by pieces of 32 rows and 256 columns, which stay in a near cache.  While
+ * the tiles work on one piece another one is made, between two of their instructions: tiles
  * and vectors are units of their own, and the CPU keeps both busy if what they do lies close
  * together.
  *
- * A tile is 16 rows of 64 bytes.  Weights are the first operand, activations the second one,
- * in pairs; four tiles of sums share the loads:
+ *     rows of activations    which piece is made meanwhile
+ *     up to 48               the next one: two of them fit the nearest cache
+ *     more                   the same columns of the next 32 rows: a piece is used once for
+ *                            every 48 rows, and with all columns at hand sums stay in tiles
  *
- *                  pack p    pack p+1
- *     rows 0-15    sums 0    sums 1        sums are [weight row][activation row],
- *     rows 16-31   sums 2    sums 3        and are transposed on their way out */
+ * A tile is 16 rows of 64 bytes.  Weights are the first operand, activations the second one,
+ * in pairs; up to six tiles of sums share the loads:
+ *
+ *                  pack p    pack p+1  pack p+2
+ *     rows 0-15    sums 0    sums 1    sums 4     sums are [weight row][activation row],
+ *     rows 16-31   sums 2    sums 3    sums 5     and are transposed on their way out */
 #include "kernels/lanes_fast.h"
 #include "kernels/lanes_transpose.h"
 #include "kernels/panel_units.h"
@@ -24,10 +29,9 @@ enum {
     PIECE_ROWS = 2 * TILE,
     STEP = PIECE_ROWS * TILE_COLS, /* numbers of a piece that one step of the tiles takes */
     PIECE = PIECE_ROWS * UNIT,
-    PAIR_ROWS = 2 * PACK_ROWS,
-    PAIR_SUMS = 4 * TILE_SUMS,
-    KEPT_ROWS = 3 * PACK_ROWS, /* of activations whose sums stay in tiles from piece to piece */
-    BLOCK_X = 256,             /* rows whose packs stay in a second-level cache */
+    GROUP_ROWS = 3 * PACK_ROWS, /* of activations whose sums are in tiles at a time */
+    GROUP_SUMS = 6 * TILE_SUMS,
+    BLOCK_X = 256, /* rows whose packs stay in a second-level cache */
     SLOTS = 8,
 };
 
@@ -66,15 +70,19 @@ typedef void (*close_steps_function)(struct stream *s, const uint16_t *piece, co
 
 struct stream {
     const struct matrix_product *product;
-    const uint16_t *packs; /* of the rows of activations that are multiplied now */
+    const uint16_t *packs; /* of the rows of activations that are multiplied now, … */
+    size_t x;              /* … from this one on */
     size_t x_rows, cols;   /* at most BLOCK_X; a multiple of TILE_COLS */
-    float *sums;           /* [pair of packs][4][TILE_SUMS] */
+    size_t blocks, units;  /* of 32 rows and 256 columns: pieces down and across */
+    float *sums;           /* [2][3 packs][TILE_SUMS] */
+    uint16_t *ring;        /* [2 * ahead] pieces, in the order in which they are made */
+    size_t ahead;          /* so many are there when the first one is multiplied */
 
     /* The piece that is made. */
-    size_t block, unit, blocks, units;
-    size_t count; /* of its columns */
-    size_t row;   /* the next one; PIECE_ROWS: all are there */
-    uint16_t *piece, *other;
+    uint16_t *piece;
+    size_t block, unit; /* block == blocks: none */
+    size_t count;       /* of its columns */
+    size_t row;         /* the next one; PIECE_ROWS: all are there */
     panel_unit_function make[2];
     close_steps_function close_steps; /* NULL: none */
     struct panel_row rows[PIECE_ROWS];
@@ -128,10 +136,27 @@ static void make_rest(struct stream *s)
     while (s->row < PIECE_ROWS) make_row(s);
 }
 
+static uint16_t *piece_in_ring(const struct stream *s, size_t number)
+{
+    return s->ring + number % (2 * s->ahead) * PIECE;
+}
+
+/* Behind the last piece nothing is left to be made. */
 static void begin_piece(struct stream *s)
 {
+    if (s->block == s->blocks) return;
     s->count = min_size(UNIT, s->product->from[0].weight->cols - s->unit * UNIT);
+    s->piece = piece_in_ring(s, s->block * s->units + s->unit);
     s->row = 0;
+}
+
+static void end_piece(struct stream *s)
+{
+    if (s->block == s->blocks) return;
+    make_rest(s);
+    if (++s->unit < s->units) return;
+    s->unit = 0;
+    if (++s->block < s->blocks) open_next_block(s);
 }
 
 /* All rows and columns of the piece that is to be made are there. */
@@ -139,20 +164,6 @@ static bool piece_is_whole(const struct stream *s)
 {
     bool rows = s->rows[TILE - 1].exists && s->rows[PIECE_ROWS - 1].exists;
     return s->row == 0 && s->count == UNIT && rows;
-}
-
-/* Behind the last piece nothing is left to be made. */
-static void next_piece(struct stream *s)
-{
-    uint16_t *piece = s->piece;
-    s->piece = s->other;
-    s->other = piece;
-    if (++s->unit == s->units) {
-        s->unit = 0;
-        if (++s->block == s->blocks) return;
-        open_next_block(s);
-    }
-    begin_piece(s);
 }
 
 /* ---------------------------------------------------------------------- tiles
@@ -171,24 +182,16 @@ LANES_INLINE void zero_sums(size_t packs)
     _tile_zero(5);
 }
 
-LANES_INLINE void load_sums(const float *sums)
-{
-    _tile_loadd(0, sums, 64);
-    _tile_loadd(1, sums + TILE_SUMS, 64);
-    _tile_loadd(2, sums + 2 * TILE_SUMS, 64);
-    _tile_loadd(3, sums + 3 * TILE_SUMS, 64);
-}
-
-/* A third pack is the first one of the next pair. */
 LANES_INLINE void store_sums(float *sums, size_t packs)
 {
+    float *bottom = sums + GROUP_SUMS / 2;
     _tile_stored(0, sums, 64);
     _tile_stored(1, sums + TILE_SUMS, 64);
-    _tile_stored(2, sums + 2 * TILE_SUMS, 64);
-    _tile_stored(3, sums + 3 * TILE_SUMS, 64);
+    _tile_stored(2, bottom, 64);
+    _tile_stored(3, bottom + TILE_SUMS, 64);
     if (packs < 3) return;
-    _tile_stored(4, sums + PAIR_SUMS, 64);
-    _tile_stored(5, sums + PAIR_SUMS + 2 * TILE_SUMS, 64);
+    _tile_stored(4, sums + 2 * TILE_SUMS, 64);
+    _tile_stored(5, bottom + 2 * TILE_SUMS, 64);
 }
 
 /* A step multiplies 32 numbers of 32 rows with as many of one to three packs.  It has eight
@@ -288,6 +291,7 @@ LANES_INLINE void close_steps(struct stream *s, const uint16_t *piece, const uin
         struct open_unit units[ROWS];
 #pragma GCC unroll 4
         for (size_t i = 0; i < ROWS; i++) {
+            rows[i].at.count = UNIT;
             open(&units[i], &rows[i]);
             rows[i].at.index++;
         }
@@ -331,41 +335,39 @@ static close_steps_function close_steps_for(const struct matrix_product *p)
     return same && known ? functions[first->format] : NULL;
 }
 
-static void multiply_piece(struct stream *s, const uint16_t *piece, size_t unit)
+/* A piece with one to three packs; what is left to be made of another one is made. */
+static void multiply_piece(struct stream *s, const uint16_t *piece, const uint16_t *a, size_t count,
+                           size_t packs)
 {
-    const uint16_t *a = s->packs + unit * UNIT * PACK_ROWS;
-    size_t count = min_size(UNIT, s->cols - unit * UNIT);
-    bool keep = s->x_rows <= KEPT_ROWS;
-    bool close = count == UNIT && s->close_steps && piece_is_whole(s);
-    size_t step = keep ? KEPT_ROWS : PAIR_ROWS;
-    for (size_t x = 0; x < s->x_rows; x += step, a += step * s->cols) {
-        size_t packs = min_size(step, s->x_rows - x) + PACK_ROWS - 1;
-        float *sums = s->sums + x / PAIR_ROWS * PAIR_SUMS;
-        packs /= PACK_ROWS;
-        if (unit == 0)
-            zero_sums(packs);
-        else if (!keep)
-            load_sums(sums);
-        if (close && x == 0)
-            s->close_steps(s, piece, a, packs);
-        else if (packs == 3)
-            piece_steps(s, piece, a, count, 3);
-        else if (packs == 2 && s->row == PIECE_ROWS)
-            plain_steps(s, piece, a, count, 2);
-        else if (packs == 2)
-            piece_steps(s, piece, a, count, 2);
-        else
-            piece_steps(s, piece, a, count, 1);
-        if (!keep || unit + 1 == s->units) store_sums(sums, packs);
+    if (s->row == PIECE_ROWS && packs == 3)
+        plain_steps(s, piece, a, count, 3);
+    else if (s->row == PIECE_ROWS && packs == 2)
+        plain_steps(s, piece, a, count, 2);
+    else if (count == UNIT && s->close_steps && piece_is_whole(s))
+        s->close_steps(s, piece, a, packs);
+    else if (packs == 3)
+        piece_steps(s, piece, a, count, 3);
+    else if (packs == 2)
+        piece_steps(s, piece, a, count, 2);
+    else
+        piece_steps(s, piece, a, count, 1);
+}
+
+/* A block of 32 rows with a group of packs. */
+static void multiply_group(struct stream *s, size_t block, size_t x, size_t packs)
+{
+    const uint16_t *a = s->packs + x * s->cols;
+    zero_sums(packs);
+    for (size_t unit = 0; unit < s->units; unit++, a += UNIT * PACK_ROWS) {
+        const uint16_t *piece = piece_in_ring(s, block * s->units + unit);
+        if (x == 0) begin_piece(s);
+        multiply_piece(s, piece, a, min_size(UNIT, s->cols - unit * UNIT), packs);
+        if (x == 0) end_piece(s);
     }
+    store_sums(s->sums, packs);
 }
 
 /* -------------------------------------------------------------------- results */
-
-static const float *sums_of(const struct stream *s, size_t pack, size_t half)
-{
-    return s->sums + pack / 2 * PAIR_SUMS + (pack % 2 + 2 * half) * TILE_SUMS;
-}
 
 /* A tile's sums to the rows of a pack, from `x` on; weight rows from `row` on. */
 static void add_results(const struct matrix_product *p, const float *sums, size_t row, size_t x)
@@ -418,20 +420,41 @@ struct gated_packs {
     size_t first, cols;
 };
 
-static void finish_block(const struct stream *s, size_t block, size_t x,
+static void finish_group(const struct stream *s, size_t block, size_t x, size_t packs,
                          const struct gated_packs *gated)
 {
     const struct matrix_product *p = s->product;
-    for (size_t pack = 0; pack * PACK_ROWS < s->x_rows; pack++) {
-        const float *top = sums_of(s, pack, 0), *bottom = sums_of(s, pack, 1);
-        size_t row = block * PIECE_ROWS, at = x + pack * PACK_ROWS;
+    size_t row = block * PIECE_ROWS;
+    for (size_t pack = 0; pack < packs; pack++, x += PACK_ROWS) {
+        const float *top = s->sums + pack * TILE_SUMS, *bottom = top + GROUP_SUMS / 2;
         if (gated) {
-            store_gated(gated->packs + at * gated->cols + (gated->first + block * TILE) * PACK_ROWS,
+            store_gated(gated->packs + x * gated->cols + (gated->first + block * TILE) * PACK_ROWS,
                         top, bottom);
             continue;
         }
-        add_results(p, top, row, at);
-        if (p->rows - row > TILE) add_results(p, bottom, row + TILE, at);
+        add_results(p, top, row, x);
+        if (p->rows - row > TILE) add_results(p, bottom, row + TILE, x);
+    }
+}
+
+static void begin_stream(struct stream *s)
+{
+    const struct matrix_product *p = s->product;
+    s->cols = matrix_cols(p->from[0].weight->cols);
+    s->packs = p->packs + s->x * s->cols;
+    s->x_rows = min_size(BLOCK_X, p->x_rows - s->x);
+    s->blocks = (p->rows + PIECE_ROWS - 1) / PIECE_ROWS;
+    s->units = units_of(s->cols);
+    s->ahead = s->x_rows > GROUP_ROWS ? s->units : 1;
+    s->sums = p->room;
+    s->ring = (uint16_t *)(void *)(s->sums + GROUP_SUMS);
+    s->lines = s->ring + 2 * s->units * PIECE;
+    for (size_t i = 0; i < 2; i++) s->make[i] = NAMED(panel_unit_for)(p->from[i].weight);
+    s->close_steps = close_steps_for(p);
+    open_first_block(s);
+    for (size_t i = 0; i < s->ahead; i++) {
+        begin_piece(s);
+        end_piece(s);
     }
 }
 
@@ -439,29 +462,14 @@ static void finish_block(const struct stream *s, size_t block, size_t x,
 static void multiply_block_x(const struct matrix_product *p, size_t x,
                              const struct gated_packs *gated)
 {
-    uint16_t *room = p->room;
-    struct stream s = { .product = p, .piece = room, .other = room + PIECE };
-    s.cols = matrix_cols(p->from[0].weight->cols);
-    s.x_rows = min_size(BLOCK_X, p->x_rows - x);
-    s.packs = p->packs + x * s.cols;
-    s.sums = (float *)(void *)(room + 2 * PIECE);
-    s.lines = room + 4 * PIECE;
-    s.blocks = (p->rows + PIECE_ROWS - 1) / PIECE_ROWS;
-    s.units = units_of(s.cols);
-    for (size_t i = 0; i < 2; i++) s.make[i] = NAMED(panel_unit_for)(p->from[i].weight);
-    s.close_steps = close_steps_for(p);
-    open_first_block(&s);
-    begin_piece(&s);
-    make_rest(&s);
-    for (size_t block = 0; block < s.blocks; block++) {
-        for (size_t unit = 0; unit < s.units; unit++) {
-            const uint16_t *piece = s.piece;
-            next_piece(&s);
-            multiply_piece(&s, piece, unit);
-            make_rest(&s);
+    struct stream s = { .product = p, .x = x };
+    begin_stream(&s);
+    for (size_t block = 0; block < s.blocks; block++)
+        for (size_t at = 0; at < s.x_rows; at += GROUP_ROWS) {
+            size_t packs = (min_size(GROUP_ROWS, s.x_rows - at) + PACK_ROWS - 1) / PACK_ROWS;
+            multiply_group(&s, block, at, packs);
+            finish_group(&s, block, x + at, packs, gated);
         }
-        finish_block(&s, block, x, gated);
-    }
 }
 
 static void multiply(const struct matrix_product *p)

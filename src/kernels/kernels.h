@@ -104,11 +104,11 @@ static inline size_t matrix_cols(size_t n)
     return align_up(n, 32);
 }
 
-/* What a product with n columns needs: two pieces of weights, the sums of 256 rows, and a line
- * for each row of a format that comes in whole rows. */
+/* What a product with n columns needs: 64 rows of weights, sums, and a line for each row of a
+ * format that comes in whole rows. */
 static inline size_t matrix_room(size_t n)
 {
-    return (64 << 10) + 33 * (matrix_cols(n) + 32) * sizeof(uint16_t);
+    return (8 << 10) + (64 * align_up(n, 256) + 33 * (matrix_cols(n) + 32)) * sizeof(uint16_t);
 }
 
 struct kernels {
