@@ -31,7 +31,7 @@ enum {
     PIECE = PIECE_ROWS * UNIT,
     GROUP_ROWS = 3 * PACK_ROWS, /* of activations whose sums are in tiles at a time */
     GROUP_SUMS = 6 * TILE_SUMS,
-    BLOCK_X = 256, /* rows whose packs stay in a second-level cache */
+    BLOCK_NUMBERS = 1 << 19, /* of activations that stay in a second-level cache */
     SLOTS = 8,
 };
 
@@ -72,7 +72,7 @@ struct stream {
     const struct matrix_product *product;
     const uint16_t *packs; /* of the rows of activations that are multiplied now, … */
     size_t x;              /* … from this one on */
-    size_t x_rows, cols;   /* at most BLOCK_X; a multiple of TILE_COLS */
+    size_t x_rows, cols;   /* a multiple of TILE_COLS */
     size_t blocks, units;  /* of 32 rows and 256 columns: pieces down and across */
     float *sums;           /* [2][3 packs][TILE_SUMS] */
     uint16_t *ring;        /* [2 * ahead] pieces, in the order in which they are made */
@@ -437,12 +437,20 @@ static void finish_group(const struct stream *s, size_t block, size_t x, size_t 
     }
 }
 
+/* Rows of activations that are multiplied at a time: their packs stay in a second-level cache. */
+static size_t block_x(const struct matrix_product *p)
+{
+    size_t numbers = p->x_rows * matrix_cols(p->from[0].weight->cols);
+    size_t blocks = (numbers + BLOCK_NUMBERS - 1) / BLOCK_NUMBERS;
+    return align_up((p->x_rows + blocks - 1) / blocks, PACK_ROWS);
+}
+
 static void begin_stream(struct stream *s)
 {
     const struct matrix_product *p = s->product;
     s->cols = matrix_cols(p->from[0].weight->cols);
     s->packs = p->packs + s->x * s->cols;
-    s->x_rows = min_size(BLOCK_X, p->x_rows - s->x);
+    s->x_rows = min_size(block_x(p), p->x_rows - s->x);
     s->blocks = (p->rows + PIECE_ROWS - 1) / PIECE_ROWS;
     s->units = units_of(s->cols);
     s->ahead = s->x_rows > GROUP_ROWS ? s->units : 1;
@@ -458,7 +466,7 @@ static void begin_stream(struct stream *s)
     }
 }
 
-/* All rows of weights with BLOCK_X rows of activations, from `x` on. */
+/* All rows of weights with a block of activations, from `x` on. */
 static void multiply_block_x(const struct matrix_product *p, size_t x,
                              const struct gated_packs *gated)
 {
@@ -474,14 +482,14 @@ static void multiply_block_x(const struct matrix_product *p, size_t x,
 
 static void multiply(const struct matrix_product *p)
 {
-    for (size_t x = 0; x < p->x_rows; x += BLOCK_X) multiply_block_x(p, x, NULL);
+    for (size_t x = 0; x < p->x_rows; x += block_x(p)) multiply_block_x(p, x, NULL);
 }
 
 static void multiply_gated(const struct matrix_product *p, uint16_t *packs, size_t first,
                            size_t cols)
 {
     struct gated_packs gated = { packs, first, cols };
-    for (size_t x = 0; x < p->x_rows; x += BLOCK_X) multiply_block_x(p, x, &gated);
+    for (size_t x = 0; x < p->x_rows; x += block_x(p)) multiply_block_x(p, x, &gated);
 }
 
 /* ------------------------------------------------------------------- packs */
