@@ -300,6 +300,23 @@ static void check_route(struct bench *b)
     twin_free(&x);
 }
 
+/* Experts that are all alike, even no numbers: the first ones, each of them once. */
+static void check_ties(struct bench *b)
+{
+    static const float rows[] = { 0.0f, NAN };
+    mf_error why = { 0 };
+    size_t width = b->shape->width, k = b->shape->experts_per_token;
+    float x[512], weights[8];
+    uint32_t ids[8];
+    assert_true(width <= COUNT_OF(x) && k <= COUNT_OF(ids));
+    for (size_t r = 0; r < COUNT_OF(rows); r++) {
+        struct probe_routes found = { ids, weights, k };
+        for (size_t i = 0; i < width; i++) x[i] = rows[r];
+        tiny_must(probe_route(found, b->probe, 1, (struct numbers){ x, width }, &why), &why);
+        for (size_t i = 0; i < k; i++) assert_int_equal(ids[i], i);
+    }
+}
+
 /* Rows at once and rows one by one leave the same numbers and the same state. */
 static void check_conv(struct bench *b)
 {
@@ -708,6 +725,7 @@ ON_EVERY_SHAPE(attend)
 ON_EVERY_SHAPE(gate)
 ON_EVERY_SHAPE(project)
 ON_EVERY_SHAPE(route)
+ON_EVERY_SHAPE(ties)
 ON_EVERY_SHAPE(conv)
 ON_EVERY_SHAPE(unit_norm)
 ON_EVERY_SHAPE(delta)
@@ -723,16 +741,16 @@ ON_EVERY_SHAPE(positions)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(embed),       cmocka_unit_test(norms),
-        cmocka_unit_test(head_norm),   cmocka_unit_test(rope),
-        cmocka_unit_test(attend),      cmocka_unit_test(gate),
-        cmocka_unit_test(project),     cmocka_unit_test(route),
-        cmocka_unit_test(conv),        cmocka_unit_test(unit_norm),
-        cmocka_unit_test(delta),       cmocka_unit_test(gated_norm),
-        cmocka_unit_test(expert),      cmocka_unit_test(expert_bytes),
-        cmocka_unit_test(experts),     cmocka_unit_test(layers),
-        cmocka_unit_test(wrong_kinds), cmocka_unit_test(wrong_lengths),
-        cmocka_unit_test(positions),
+        cmocka_unit_test(embed),         cmocka_unit_test(norms),
+        cmocka_unit_test(head_norm),     cmocka_unit_test(rope),
+        cmocka_unit_test(attend),        cmocka_unit_test(gate),
+        cmocka_unit_test(project),       cmocka_unit_test(route),
+        cmocka_unit_test(ties),          cmocka_unit_test(conv),
+        cmocka_unit_test(unit_norm),     cmocka_unit_test(delta),
+        cmocka_unit_test(gated_norm),    cmocka_unit_test(expert),
+        cmocka_unit_test(expert_bytes),  cmocka_unit_test(experts),
+        cmocka_unit_test(layers),        cmocka_unit_test(wrong_kinds),
+        cmocka_unit_test(wrong_lengths), cmocka_unit_test(positions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

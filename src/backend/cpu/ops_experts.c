@@ -8,24 +8,23 @@
 
 /* ------------------------------------------------------------------ router */
 
-/* Is expert `id` among the first `count` chosen? */
-static bool is_chosen(const uint32_t *experts, uint32_t count, uint32_t id)
+/* Is a better than b?  NaN is worse than anything. */
+static bool is_better(float a, float b)
 {
-    for (uint32_t i = 0; i < count; i++)
-        if (experts[i] == id) return true;
-    return false;
+    return a > b || (b != b && a == a);
 }
 
-/* The `count` most probable, lower id first among equals; NaN never wins. */
+/* The `count` most probable, lower id first among equals. */
 static void choose_best(uint32_t *experts, uint32_t count, const float *probability, uint32_t total)
 {
-    for (uint32_t n = 0; n < count; n++) {
-        uint32_t best = total;
-        for (uint32_t id = 0; id < total; id++) {
-            if (is_chosen(experts, n, id)) continue;
-            if (best == total || probability[id] > probability[best]) best = id;
-        }
-        experts[n] = best;
+    uint32_t chosen = 0;
+    for (uint32_t id = 0; id < total; id++) {
+        float mine = probability[id];
+        if (chosen == count && !is_better(mine, probability[experts[count - 1]])) continue;
+        uint32_t at = chosen < count ? chosen++ : count - 1;
+        for (; at > 0 && is_better(mine, probability[experts[at - 1]]); at--)
+            experts[at] = experts[at - 1];
+        experts[at] = id;
     }
 }
 
