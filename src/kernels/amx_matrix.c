@@ -16,7 +16,6 @@
  *                  pack p    pack p+1  pack p+2
  *     rows 0-15    sums 0    sums 1    sums 4     sums are [weight row][activation row],
  *     rows 16-31   sums 2    sums 3    sums 5     and are transposed on their way out */
-#include "kernels/lanes_fast.h"
 #include "kernels/lanes_transpose.h"
 #include "kernels/panel_units.h"
 
@@ -386,15 +385,10 @@ static void add_results(const struct matrix_product *p, const float *sums, size_
     }
 }
 
-/* silu(gate)·up to some units of the 20th bit, more than bf16 has. */
 LANES_INLINE lanes gated(const float *gate, const float *up)
 {
-    const lanes highest = lanes_all(126.0f), log2_e = lanes_all(1.44269504f);
     lanes g = lanes_load(gate);
-    lanes below = lanes_exp2(lanes_least(highest, g * -log2_e)) + 1.0f; /* NaN stays NaN */
-    lanes inverse = (lanes)_mm512_rcp14_ps((__m512)below);
-    inverse = lanes_fma(inverse, 1.0f - below * inverse, inverse);
-    return g * lanes_load(up) * inverse;
+    return g * lanes_sigmoid(g) * lanes_load(up);
 }
 
 /* Two rows of sums side by side are what a pack holds. */
