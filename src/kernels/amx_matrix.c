@@ -16,18 +16,14 @@
  *                  pack p    pack p+1  pack p+2
  *     rows 0-15    sums 0    sums 1    sums 4     sums are [weight row][activation row],
  *     rows 16-31   sums 2    sums 3    sums 5     and are transposed on their way out */
+#include "kernels/amx_pieces.h"
 #include "kernels/lanes_transpose.h"
 #include "kernels/panel_units.h"
 
 #if defined(__AMX_BF16__)
 
 enum {
-    TILE = 16,
-    TILE_COLS = 32,
     TILE_SUMS = TILE * TILE,
-    PIECE_ROWS = 2 * TILE,
-    STEP = PIECE_ROWS * TILE_COLS, /* numbers of a piece that one step of the tiles takes */
-    PIECE = PIECE_ROWS * UNIT,
     GROUP_ROWS = 3 * PACK_ROWS, /* of activations whose sums are in tiles at a time */
     GROUP_SUMS = 6 * TILE_SUMS,
     BLOCK_NUMBERS = 1 << 19, /* of activations that stay in a second-level cache */
@@ -59,110 +55,6 @@ static void begin(void)
 static void end(void)
 {
     _tile_release();
-}
-
-/* --------------------------------------------------------------------- pieces */
-
-struct stream;
-typedef void (*close_steps_function)(struct stream *s, const uint16_t *piece, const uint16_t *a,
-                                     size_t packs);
-
-struct stream {
-    const struct matrix_product *product;
-    const uint16_t *packs; /* of the rows of activations that are multiplied now, … */
-    size_t x;              /* … from this one on */
-    size_t x_rows, cols;   /* a multiple of TILE_COLS */
-    size_t blocks, units;  /* of 32 rows and 256 columns: pieces down and across */
-    float *sums;           /* [2][3 packs][TILE_SUMS] */
-    uint16_t *ring;        /* [2 * ahead] pieces, in the order in which they are made */
-    size_t ahead;          /* so many are there when the first one is multiplied */
-
-    /* The piece that is made. */
-    uint16_t *piece;
-    size_t block, unit; /* block == blocks: none */
-    size_t count;       /* of its columns */
-    size_t row;         /* the next one; PIECE_ROWS: all are there */
-    panel_unit_function make[2];
-    close_steps_function close_steps; /* NULL: none */
-    struct panel_row rows[PIECE_ROWS];
-    uint16_t *lines;
-};
-
-static void open_first_block(struct stream *s)
-{
-    for (size_t i = 0; i < PIECE_ROWS; i++) {
-        const struct matrix_rows *from = &s->product->from[i / TILE];
-        uint64_t row = from->first + i % TILE;
-        s->rows[i] = panel_row_at(from->weight, row);
-        s->rows[i].ahead = from->next * from->weight->row_bytes;
-        s->rows[i].line = s->lines + i * (s->cols + 32);
-        s->rows[i].exists = row < from->end;
-    }
-}
-
-static void open_next_block(struct stream *s)
-{
-    for (size_t i = 0; i < PIECE_ROWS; i++) {
-        const struct matrix_rows *from = &s->product->from[i / TILE];
-        struct panel_row *row = &s->rows[i];
-        row->row += from->next;
-        row->exists = row->row < from->end;
-        row->at.index = 0;
-        row->at.values += row->ahead;
-        if (!row->at.scales) continue;
-        row->at.scales += from->next * from->weight->scale_row_bytes;
-        row->at.biases += from->next * from->weight->scale_row_bytes;
-    }
-}
-
-LANES_INLINE void make_row(struct stream *s)
-{
-    struct panel_row *row = &s->rows[s->row];
-    uint16_t *out = s->piece + s->row * TILE_COLS;
-    if (row->exists) {
-        row->at.count = s->count;
-        s->make[s->row / TILE](out, STEP, row);
-        row->at.index++;
-    } else {
-        for (size_t v = 0; v < UNIT; v += TILE_COLS, out += STEP)
-            _mm512_storeu_si512(out, _mm512_setzero_si512());
-    }
-    s->row++;
-}
-
-static void make_rest(struct stream *s)
-{
-    while (s->row < PIECE_ROWS) make_row(s);
-}
-
-static uint16_t *piece_in_ring(const struct stream *s, size_t number)
-{
-    return s->ring + number % (2 * s->ahead) * PIECE;
-}
-
-/* Behind the last piece nothing is left to be made. */
-static void begin_piece(struct stream *s)
-{
-    if (s->block == s->blocks) return;
-    s->count = min_size(UNIT, s->product->from[0].weight->cols - s->unit * UNIT);
-    s->piece = piece_in_ring(s, s->block * s->units + s->unit);
-    s->row = 0;
-}
-
-static void end_piece(struct stream *s)
-{
-    if (s->block == s->blocks) return;
-    make_rest(s);
-    if (++s->unit < s->units) return;
-    s->unit = 0;
-    if (++s->block < s->blocks) open_next_block(s);
-}
-
-/* All rows and columns of the piece that is to be made are there. */
-static bool piece_is_whole(const struct stream *s)
-{
-    bool rows = s->rows[TILE - 1].exists && s->rows[PIECE_ROWS - 1].exists;
-    return s->row == 0 && s->count == UNIT && rows;
 }
 
 /* ---------------------------------------------------------------------- tiles

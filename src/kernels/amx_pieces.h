@@ -1,0 +1,127 @@
+/* amx_pieces.h: rows of weights become bf16 piece by piece, for amx_matrix.c.
+ *
+ * A piece is 32 rows and 256 columns, in steps of 32 columns:
+ *
+ *     [8 steps][32 rows][32 columns]      two tiles in a step
+ *
+ * Pieces are made in the order in which they are multiplied, row by row, into a ring; while one
+ * is multiplied, the one that is `ahead` places further is made. */
+#ifndef KERNELS_AMX_PIECES_H
+#define KERNELS_AMX_PIECES_H
+
+#include "kernels/panels.h"
+
+#if defined(__AMX_BF16__)
+
+enum {
+    TILE = 16,
+    TILE_COLS = 32,
+    PIECE_ROWS = 2 * TILE,
+    STEP = PIECE_ROWS * TILE_COLS, /* numbers of a piece that one step of the tiles takes */
+    PIECE = PIECE_ROWS * UNIT,
+};
+
+struct stream;
+typedef void (*close_steps_function)(struct stream *s, const uint16_t *piece, const uint16_t *a,
+                                     size_t packs);
+
+struct stream {
+    const struct matrix_product *product;
+    const uint16_t *packs; /* of the rows of activations that are multiplied now, … */
+    size_t x;              /* … from this one on */
+    size_t x_rows, cols;   /* a multiple of TILE_COLS */
+    size_t blocks, units;  /* of 32 rows and 256 columns: pieces down and across */
+    float *sums;           /* [2][3 packs][TILE_SUMS] */
+    uint16_t *ring;        /* [2 * ahead] pieces, in the order in which they are made */
+    size_t ahead;          /* so many are there when the first one is multiplied */
+
+    /* The piece that is made. */
+    uint16_t *piece;
+    size_t block, unit; /* block == blocks: none */
+    size_t count;       /* of its columns */
+    size_t row;         /* the next one; PIECE_ROWS: all are there */
+    panel_unit_function make[2];
+    close_steps_function close_steps; /* NULL: none */
+    struct panel_row rows[PIECE_ROWS];
+    uint16_t *lines;
+};
+
+static inline void open_first_block(struct stream *s)
+{
+    for (size_t i = 0; i < PIECE_ROWS; i++) {
+        const struct matrix_rows *from = &s->product->from[i / TILE];
+        uint64_t row = from->first + i % TILE;
+        s->rows[i] = panel_row_at(from->weight, row);
+        s->rows[i].ahead = from->next * from->weight->row_bytes;
+        s->rows[i].line = s->lines + i * (s->cols + 32);
+        s->rows[i].exists = row < from->end;
+    }
+}
+
+static inline void open_next_block(struct stream *s)
+{
+    for (size_t i = 0; i < PIECE_ROWS; i++) {
+        const struct matrix_rows *from = &s->product->from[i / TILE];
+        struct panel_row *row = &s->rows[i];
+        row->row += from->next;
+        row->exists = row->row < from->end;
+        row->at.index = 0;
+        row->at.values += row->ahead;
+        if (!row->at.scales) continue;
+        row->at.scales += from->next * from->weight->scale_row_bytes;
+        row->at.biases += from->next * from->weight->scale_row_bytes;
+    }
+}
+
+LANES_INLINE void make_row(struct stream *s)
+{
+    struct panel_row *row = &s->rows[s->row];
+    uint16_t *out = s->piece + s->row * TILE_COLS;
+    if (row->exists) {
+        row->at.count = s->count;
+        s->make[s->row / TILE](out, STEP, row);
+        row->at.index++;
+    } else {
+        for (size_t v = 0; v < UNIT; v += TILE_COLS, out += STEP)
+            _mm512_storeu_si512(out, _mm512_setzero_si512());
+    }
+    s->row++;
+}
+
+static inline void make_rest(struct stream *s)
+{
+    while (s->row < PIECE_ROWS) make_row(s);
+}
+
+static inline uint16_t *piece_in_ring(const struct stream *s, size_t number)
+{
+    return s->ring + number % (2 * s->ahead) * PIECE;
+}
+
+/* Behind the last piece nothing is left to be made. */
+static inline void begin_piece(struct stream *s)
+{
+    if (s->block == s->blocks) return;
+    s->count = min_size(UNIT, s->product->from[0].weight->cols - s->unit * UNIT);
+    s->piece = piece_in_ring(s, s->block * s->units + s->unit);
+    s->row = 0;
+}
+
+static inline void end_piece(struct stream *s)
+{
+    if (s->block == s->blocks) return;
+    make_rest(s);
+    if (++s->unit < s->units) return;
+    s->unit = 0;
+    if (++s->block < s->blocks) open_next_block(s);
+}
+
+/* All rows and columns of the piece that is to be made are there. */
+static inline bool piece_is_whole(const struct stream *s)
+{
+    bool rows = s->rows[TILE - 1].exists && s->rows[PIECE_ROWS - 1].exists;
+    return s->row == 0 && s->count == UNIT && rows;
+}
+
+#endif
+#endif
