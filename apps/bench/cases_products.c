@@ -201,6 +201,7 @@ struct matrix_scratch {
     void *room;
     uint16_t *packs; /* [x_rows / 16, rounded up][cols / 2][16][2] */
     uint16_t *gated; /* the same with GATED_COLS */
+    float *numbers;  /* of these, row by row */
     float **out;
     const float **x;
 };
@@ -214,8 +215,9 @@ static struct matrix_scratch cut_matrix(struct case_cutter *cutter, const struct
     s.stride = s.cols + 32;
     s.panel = case_cut(cutter, (what->m + 2) * s.stride * sizeof *s.panel);
     s.room = case_cut(cutter, matrix_room(what->n));
-    s.packs = case_cut(cutter, packed * s.cols * sizeof *s.packs);
-    s.gated = case_cut(cutter, packed * GATED_COLS * sizeof *s.gated);
+    s.packs = case_cut(cutter, packed * s.cols * sizeof(float));
+    s.gated = case_cut(cutter, packed * GATED_COLS * sizeof(float));
+    s.numbers = case_cut(cutter, packed * GATED_COLS * sizeof *s.numbers);
     s.out = case_cut(cutter, what->x_rows * sizeof *s.out);
     s.x = case_cut(cutter, what->x_rows * sizeof *s.x);
     return s;
@@ -237,10 +239,10 @@ static void prepare_matrix(const struct kernels *k, const struct case_task *t)
     }
     k->matrix->begin();
     for (size_t j = 0; j < rows; j += PACK_ROWS)
-        k->matrix->make_pack(s.packs + j * s.cols, s.x + j, min_size(PACK_ROWS, rows - j),
-                             t->what.n);
+        k->matrix->make_pack(s.packs + j * kernels_pack_words(k, t->what.n), s.x + j,
+                             min_size(PACK_ROWS, rows - j), t->what.n);
     k->matrix->end();
-    memset(s.gated, 0, align_up(rows, PACK_ROWS) * GATED_COLS * sizeof *s.gated);
+    memset(s.gated, 0, align_up(rows, PACK_ROWS) * GATED_COLS * sizeof(float));
 }
 
 /* Rows 16 at a time: from[1]'s follow from[0]'s, if there are any. */
@@ -358,6 +360,17 @@ static void measure_gated(struct case_sizes *out, const struct kernel_case *what
     out->out = what->x_rows * GATED_COLS;
 }
 
+/* Number c of a row in packs. */
+static float gated_number(const struct kernels *k, const uint16_t *packs, size_t row, size_t c)
+{
+    const uint16_t *pack = packs + row / PACK_ROWS * PACK_ROWS * kernels_pack_words(k, GATED_COLS);
+    float number;
+    if (kernels_have_tiles(k))
+        return f32_from_bf16(pack[c / 2 * 2 * PACK_ROWS + row % PACK_ROWS * 2 + c % 2]);
+    memcpy(&number, pack + 2 * (c * PACK_ROWS + row % PACK_ROWS), sizeof number);
+    return number;
+}
+
 static void run_gated(const struct kernels *k, const struct case_task *t)
 {
     struct matrix_scratch s = scratch_of(t);
@@ -365,18 +378,15 @@ static void run_gated(const struct kernels *k, const struct case_task *t)
     k->matrix->begin();
     k->matrix->multiply_gated(&product, s.gated, GATED_FIRST, GATED_COLS);
     k->matrix->end();
+    for (size_t i = 0; i < product.x_rows * GATED_COLS; i++)
+        s.numbers[i] = gated_number(k, s.gated, i / GATED_COLS, i % GATED_COLS);
 }
 
 static void collect_gated(const struct case_task *t)
 {
     struct matrix_scratch s = scratch_of(t);
-    for (size_t j = t->x_first; j < t->x_end; j++) {
-        size_t row = j - t->x_first;
-        const uint16_t *pack = s.gated + row / PACK_ROWS * PACK_ROWS * GATED_COLS;
-        for (size_t c = 0; c < GATED_COLS; c++)
-            t->out[j * GATED_COLS + c] =
-                f32_from_bf16(pack[c / 2 * 2 * PACK_ROWS + row % PACK_ROWS * 2 + c % 2]);
-    }
+    memcpy(t->out + t->x_first * GATED_COLS, s.numbers,
+           (t->x_end - t->x_first) * GATED_COLS * sizeof *s.numbers);
 }
 
 /* silu grows by at most 1.1 of what its argument does; the result is rounded to 8 bits. */
@@ -427,7 +437,7 @@ const struct case_op case_product_ops[] = {
       .has_weight = true,
       .fills = FILL_BIT(FILL_USUAL),
       .tried = &(struct case_shape){ .m = 5, .x_rows = 1 },
-      .exists = has_matrix,
+      .exists = kernels_have_tiles,
       .measure = measure_panel,
       .run = run_panel,
       .collect = collect_panel,

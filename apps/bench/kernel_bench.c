@@ -89,7 +89,7 @@ static void bench_case(void *user, const struct kernel_case *what)
         struct kernel_figure figure = {
             .what = *what,
             .set = b->kernels->name,
-            .on_matrix = what->op->on_matrix && b->kernels->matrix,
+            .on_matrix = what->op->on_matrix && kernels_have_tiles(b->kernels),
             .bytes_per_second = threads * case_task_bytes(&b->tasks[0]) / seconds,
             .flops = threads * b->tasks[0].sizes.flops / seconds,
         };

@@ -406,6 +406,8 @@ static void make_pack(uint16_t *out, const float *const *x, size_t count, size_t
 }
 
 const struct matrix_unit NAMED(matrix) = {
+    .tiles = true,
+    .words = 1,
     .begin = begin,
     .end = end,
     .make_panel = NAMED(make_panel),

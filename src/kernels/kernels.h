@@ -55,7 +55,8 @@ struct integer_block {
 };
 typedef void (*integer_dot_function)(const struct integer_block *block);
 
-/* A matrix unit multiplies rows of weights with packs of activations, both in bf16:
+/* A matrix unit multiplies rows of weights with packs of activations, both in bf16 if it has
+ * tiles:
  *
  *     panel   [rows][stride]      rows of a matrix, cols numbers each
  *     pack    [cols / 2][16][2]   16 rows of activations, pairs of numbers side by side
@@ -83,10 +84,13 @@ struct matrix_product {
 };
 
 struct matrix_unit {
+    bool tiles;   /* it has registers of its own; else vectors do its work */
+    size_t words; /* 16-bit words of a number in a pack: 1 is bf16, 2 are f32, one row beside the
+                     other instead of pairs: [cols][16] */
     /* Once per thread around some products. */
     void (*begin)(void);
     void (*end)(void);
-    /* `count` rows of `weight` from `first` on, and room for one more. */
+    /* `count` rows of `weight` from `first` on, and room for one more.  With tiles only. */
     void (*make_panel)(uint16_t *out, size_t stride, const struct weight *weight, uint64_t first,
                        size_t count);
     /* Up to 16 rows of n floats; the others are zero. */
@@ -156,6 +160,17 @@ static inline void kernels_dequantise(const struct kernels *kernels, float *out,
 {
     dequantise_function tuned = kernels->dequantise[weight->format];
     (tuned ? tuned : weight_dequantise_row)(out, weight, row);
+}
+
+static inline bool kernels_have_tiles(const struct kernels *kernels)
+{
+    return kernels->matrix && kernels->matrix->tiles;
+}
+
+/* 16-bit words that one row of n numbers takes in a pack; 0: there are no packs. */
+static inline size_t kernels_pack_words(const struct kernels *kernels, size_t n)
+{
+    return kernels->matrix ? matrix_cols(n) * kernels->matrix->words : 0;
 }
 
 /* Whether products with `weight` can be made in integers. */

@@ -40,7 +40,7 @@ const struct kernels NAMED(kernels) = {
 #define INTEGER_DOT(id, name, below, group, bytes) [FORMAT_##id] = NAMED(integer_dot_##name),
     .integer_dot = { UNIT_FORMATS(INTEGER_DOT) },
     .make_units = NAMED(make_units),
-#if defined(__AMX_BF16__)
+#if defined(__FMA__) || defined(__ARM_FEATURE_DOTPROD)
     .matrix = &NAMED(matrix),
 #endif
     .dot_block = NAMED(dot_block),

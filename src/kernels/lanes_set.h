@@ -48,8 +48,9 @@ UNIT_FORMATS(DECLARE_INTEGER_DOT)
 #undef DECLARE_INTEGER_DOT
 void NAMED(make_units)(struct integer_unit *out, const float *x, size_t n);
 
+extern const struct matrix_unit NAMED(matrix); /* where multiplying and adding is one step */
+
 /* Of the set "amx" alone. */
-extern const struct matrix_unit NAMED(matrix);
 void NAMED(make_panel)(uint16_t *out, size_t stride, const struct weight *weight, uint64_t first,
                        size_t count);
 

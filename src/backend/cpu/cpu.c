@@ -87,9 +87,10 @@ static struct cpu_backend enlarged(const struct cpu_backend *cpu, const struct b
         floats = max_size(floats, max_size(cpu_attend_scratch(sizes), cpu_product_scratch(sizes)));
         floats = max_size(floats, cpu_delta_scratch(sizes));
         floats = max_size(floats, cpu_latent_tuned_scratch(sizes));
-        shared = max_size(cpu_attend_shared(sizes), cpu_product_shared(sizes));
+        shared = max_size(cpu_attend_shared(sizes), cpu_product_shared(sizes, cpu->kernels));
         shared = max_size(shared, cpu_latent_tuned_shared(sizes, cpu->kernels));
-        shared = max_size(shared, cpu_expert_shared(sizes, thread_pool_size(cpu->pool)));
+        shared =
+            max_size(shared, cpu_expert_shared(sizes, cpu->kernels, thread_pool_size(cpu->pool)));
     }
     struct cpu_backend larger = *cpu;
     size_t line = CACHE_LINE / sizeof(float);

@@ -76,7 +76,8 @@ void cpu_multiply_exact(const struct product *product);
 void cpu_multiply_integers(const struct product *product);
 void cpu_multiply_matrix(const struct product *product);
 size_t cpu_product_scratch(const struct backend_sizes *sizes); /* floats per worker */
-size_t cpu_product_shared(const struct backend_sizes *sizes);  /* floats of all */
+size_t cpu_product_shared(const struct backend_sizes *sizes,
+                          const struct kernels *kernels); /* floats of all */
 
 /* Rows [first, first + count) of `weight` times some rows of activations:
  * results[j][i] = weight row first + i · x[j].  count ≤ MATRIX_ROWS, x_rows ≤ ACTIVATION_ROWS. */
@@ -173,7 +174,9 @@ mf_status cpu_run_experts(struct backend *backend, const struct expert_batch *ba
 void cpu_experts_exact(const struct expert_job *job);
 void cpu_experts_integers(const struct expert_job *job);
 void cpu_experts_matrix(const struct expert_job *job);
-size_t cpu_experts_matrix_shared(const struct backend_sizes *sizes, unsigned workers);
-size_t cpu_expert_shared(const struct backend_sizes *sizes, unsigned workers); /* floats of all */
+size_t cpu_experts_matrix_shared(const struct backend_sizes *sizes, const struct kernels *kernels,
+                                 unsigned workers);
+size_t cpu_expert_shared(const struct backend_sizes *sizes, const struct kernels *kernels,
+                         unsigned workers); /* floats of all */
 
 #endif

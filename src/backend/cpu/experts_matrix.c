@@ -28,8 +28,8 @@ static void pack_rows(const struct packed_expert *e)
         size_t rows = min_size(PACK_ROWS, e->work->pair_count - p);
         for (size_t j = 0; j < rows; j++)
             x[j] = batch->routed + e->work->pairs[p + j] / batch->per_row * cols;
-        cpu_make_pack(e->packs + p * matrix_cols(cols), e->job->kernels, e->job->worker, x, rows,
-                      cols);
+        cpu_make_pack(e->packs + p * kernels_pack_words(e->job->kernels, cols), e->job->kernels,
+                      e->job->worker, x, rows, cols);
     }
 }
 
@@ -65,7 +65,7 @@ static void make_answers(const struct packed_expert *e)
     for (size_t p = 0; p < e->work->pair_count && product.rows > 0; p += X_ROWS) {
         float *out[X_ROWS];
         product.x_rows = min_size(X_ROWS, e->work->pair_count - p);
-        product.packs = e->hidden + p * matrix_cols(down->cols);
+        product.packs = e->hidden + p * kernels_pack_words(e->job->kernels, down->cols);
         product.out = out;
         for (size_t j = 0; j < product.x_rows; j++)
             out[j] = batch->answers + e->work->pairs[p + j] * down->rows + share.begin;
@@ -77,7 +77,7 @@ static void run_expert(const struct expert_job *job, const struct expert_work *w
                        uint16_t *packs, size_t packed_rows)
 {
     struct packed_expert e = { .job = job, .work = work, .packs = packs };
-    e.hidden = packs + packed_rows * matrix_cols(work->view.gate.cols);
+    e.hidden = packs + packed_rows * kernels_pack_words(job->kernels, work->view.gate.cols);
     pack_rows(&e);
     cpu_expert_meet(job, "pack rows", work->pair_count);
     make_hidden(&e);
@@ -86,9 +86,11 @@ static void run_expert(const struct expert_job *job, const struct expert_work *w
     cpu_expert_done(job, "down", work->pair_count);
 }
 
-static size_t packs_numbers(size_t rows, size_t width, size_t expert_width)
+static size_t packs_words(const struct kernels *kernels, size_t rows, size_t width,
+                          size_t expert_width)
 {
-    return align_up(rows, PACK_ROWS) * (matrix_cols(width) + matrix_cols(expert_width));
+    return align_up(rows, PACK_ROWS) *
+           (kernels_pack_words(kernels, width) + kernels_pack_words(kernels, expert_width));
 }
 
 /* Everybody some whole experts. */
@@ -97,8 +99,8 @@ static void run_alone(const struct expert_job *job)
     const struct expert_batch *batch = job->batch;
     const struct expert_view *view = &batch->works[0].view;
     size_t rows = min_size(batch->row_count, ALONE_ROWS);
-    size_t numbers = packs_numbers(rows, view->gate.cols, view->gate.rows);
-    uint16_t *packs = (uint16_t *)(void *)job->shared + job->worker.index * numbers;
+    size_t words = packs_words(job->kernels, rows, view->gate.cols, view->gate.rows);
+    uint16_t *packs = (uint16_t *)(void *)job->shared + job->worker.index * words;
     struct expert_job alone = *job;
     alone.worker = worker_alone(job->worker);
     struct handout experts = handout_begin(job->worker, batch->work_count, 1);
@@ -124,10 +126,11 @@ void cpu_experts_matrix(const struct expert_job *job)
     job->kernels->matrix->end();
 }
 
-size_t cpu_experts_matrix_shared(const struct backend_sizes *sizes, unsigned workers)
+size_t cpu_experts_matrix_shared(const struct backend_sizes *sizes, const struct kernels *kernels,
+                                 unsigned workers)
 {
     size_t alone = min_size(sizes->row_count, ALONE_ROWS);
-    return max_size(packs_numbers(sizes->row_count, sizes->width, sizes->expert_width),
-                    workers * packs_numbers(alone, sizes->width, sizes->expert_width)) *
+    return max_size(packs_words(kernels, sizes->row_count, sizes->width, sizes->expert_width),
+                    workers * packs_words(kernels, alone, sizes->width, sizes->expert_width)) *
            sizeof(uint16_t) / sizeof(float);
 }

@@ -126,8 +126,8 @@ void cpu_make_pack(uint16_t *pack, const struct kernels *kernels, struct worker 
     struct share share = worker_share(worker, n, 32);
     for (size_t j = 0; j < x_rows; j++) part[j] = x[j] + share.begin;
     if (share.begin < share.end)
-        kernels->matrix->make_pack(pack + share.begin * PACK_ROWS, part, x_rows,
-                                   share.end - share.begin);
+        kernels->matrix->make_pack(pack + kernels_pack_words(kernels, share.begin) * PACK_ROWS,
+                                   part, x_rows, share.end - share.begin);
 }
 
 static void make_packs(uint16_t *packs, const struct product *p)
@@ -136,15 +136,15 @@ static void make_packs(uint16_t *packs, const struct product *p)
         const float *x[PACK_ROWS];
         size_t rows = min_size(PACK_ROWS, p->x_rows - r);
         for (size_t j = 0; j < rows; j++) x[j] = x_row(p, r + j);
-        cpu_make_pack(packs + r * matrix_cols(p->weight->cols), p->kernels, p->worker, x, rows,
-                      p->weight->cols);
+        cpu_make_pack(packs + r * kernels_pack_words(p->kernels, p->weight->cols), p->kernels,
+                      p->worker, x, rows, p->weight->cols);
     }
 }
 
 void cpu_multiply_matrix(const struct product *p)
 {
     const struct matrix_unit *matrix = p->kernels->matrix;
-    size_t cols = matrix_cols(p->weight->cols);
+    size_t words = kernels_pack_words(p->kernels, p->weight->cols);
     uint16_t *packs = (uint16_t *)(void *)p->shared;
     make_packs(packs, p);
     worker_barrier(p->worker);
@@ -160,7 +160,7 @@ void cpu_multiply_matrix(const struct product *p)
     matrix->begin();
     for (size_t r = 0; r < p->x_rows; r += MATRIX_X_ROWS) {
         float *out[MATRIX_X_ROWS];
-        product.packs = packs + r * cols;
+        product.packs = packs + r * words;
         product.x_rows = min_size(MATRIX_X_ROWS, p->x_rows - r);
         product.out = out;
         for (size_t j = 0; j < product.x_rows; j++) out[j] = out_row(p, r + j) + share.begin;
@@ -177,9 +177,10 @@ size_t cpu_product_scratch(const struct backend_sizes *sizes)
     return matrix_room(cols) / sizeof(float);
 }
 
-size_t cpu_product_shared(const struct backend_sizes *sizes)
+size_t cpu_product_shared(const struct backend_sizes *sizes, const struct kernels *kernels)
 {
     size_t units = sizes->row_count * units_of(sizes->matrix_cols);
-    size_t packs = align_up(sizes->row_count, PACK_ROWS) * matrix_cols(sizes->matrix_cols);
+    size_t packs =
+        align_up(sizes->row_count, PACK_ROWS) * kernels_pack_words(kernels, sizes->matrix_cols);
     return max_size(units * sizeof(struct integer_unit), packs * sizeof(uint16_t)) / sizeof(float);
 }
