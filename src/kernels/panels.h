@@ -1,4 +1,4 @@
-/* panels.h: rows of weights in bf16, for the set that has a matrix unit. */
+/* panels.h: rows of weights in bf16, for the set whose matrix unit has tiles. */
 #ifndef KERNELS_PANELS_H
 #define KERNELS_PANELS_H
 

@@ -100,13 +100,14 @@ static double reference_prefers(const json_t *prompt, size_t count, json_int_t i
     return gap;
 }
 
-/* The tuned path has roundings of its own: it may leave the reference's text only where that has
- * two tokens that are nearly alike. */
+/* The tuned path has roundings of its own, and one text has two tokens that the reference holds
+ * 0.44 % apart: generated from its middle on, it goes on with either of them, depending on where
+ * one begins.  Only there may a text leave the reference's. */
 static void greedy_ids_match_on_the_tuned_path(void **state)
 {
-    static const double alike = 0.01;
+    static const double alike = 0.005;
     const json_t *prompt, *id;
-    size_t i, j;
+    size_t i, j, left = 0;
 
     (void)state;
     json_array_foreach(json_object_get(golden, "prompts"), i, prompt)
@@ -125,6 +126,7 @@ static void greedy_ids_match_on_the_tuned_path(void **state)
             print_message("    prompt %zu, token %zu: %d instead of %d, %.2g worse\n", i, j,
                           (int)token, (int)json_integer_value(id), gap);
             assert_true(gap < alike);
+            assert_true(++left == 1);
             break;
         }
         run_free(&run);

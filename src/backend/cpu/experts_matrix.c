@@ -7,7 +7,7 @@
 #include "backend/cpu/cpu.h"
 
 enum {
-    GATED_ROWS = 16,        /* of gate, and as many of up, in one panel */
+    GATED_ROWS = 16,        /* of gate, and as many of up, in one block */
     ALONE_ROWS = 256,       /* that one worker takes at most */
     EXPERTS_PER_WORKER = 4, /* that he takes at least, or the last one to finish is late */
 };

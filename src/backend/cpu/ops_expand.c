@@ -13,7 +13,7 @@
 /* Rows of a block: with more, tiles are expanded less often. */
 enum { EXPAND_ROWS = 1024 };
 
-/* Floats of a tile's latents: four packs of bf16, or f32 where there is no matrix unit. */
+/* Floats of a tile's latents: four packs of bf16, or f32 where there are no tiles. */
 static size_t latents_floats(const struct kernels *kernels, size_t latent)
 {
     return kernels_have_tiles(kernels) ? KV_PAGE_TOKENS / 2 * matrix_cols(latent)
