@@ -14,6 +14,7 @@
 #include "kernels/lanes_transpose.h"
 
 #include <math.h>
+#include <stdatomic.h>
 
 enum {
     BLOCK = 256, /* dwords of an operand block, floats of a block of sums */
@@ -64,24 +65,20 @@ LANES_INLINE void pack_columns(uint32_t *out, const uint16_t *in, size_t stride,
 }
 
 /* keys: [4][steps] blocks of 16 positions x 32 channels */
-static void pack_keys(const struct attend_layout *l, const struct attend_block *b,
-                      const struct attend_tile *tile)
+static void pack_keys(uint32_t *out, const struct attend_block *b, const struct attend_tile *tile)
 {
-    size_t steps = l->key_padded / STEP;
-    uint32_t *out = (uint32_t *)(void *)l->keys;
     for (size_t p = 0; p < ATTEND_TILE / 16; p++)
-        for (size_t s = 0; s < steps; s++, out += BLOCK)
-            pack_columns(out, tile->keys + s * STEP * ATTEND_TILE + 16 * p, ATTEND_TILE,
-                         b->key_width - s * STEP, 16);
+        for (size_t s = 0; s < b->key_width; s += STEP, out += BLOCK)
+            pack_columns(out, tile->keys + s * ATTEND_TILE + 16 * p, ATTEND_TILE, b->key_width - s,
+                         16);
 }
 
 /* values: [value blocks][2] blocks of 16 channels x 32 positions.  What is behind the last
  * position may be anything and becomes zero: its weights are zeroes, too. */
-static void pack_values(const struct attend_layout *l, const struct attend_block *b,
-                        const struct attend_tile *tile)
+static void pack_values(uint32_t *out, const struct attend_block *b, const struct attend_tile *tile,
+                        size_t value_padded)
 {
-    uint32_t *out = (uint32_t *)(void *)l->values;
-    for (size_t c = 0; c < l->value_padded; c += 16)
+    for (size_t c = 0; c < value_padded; c += 16)
         for (size_t s = 0; s < TILE_STEPS; s++, out += BLOCK) {
             size_t rows = tile->count > s * STEP ? tile->count - s * STEP : 0;
             size_t columns = b->value_width > c ? b->value_width - c : 0;
@@ -106,26 +103,30 @@ LANES_INLINE void pack_queries(uint32_t *out, const float *const *queries, size_
     store_block(out, r);
 }
 
+/* Lanes behind the last row are the row at the group's beginning, or the last one. */
 void NAMED(amx_attend_begin)(const struct attend_block *b)
 {
     struct attend_layout l = attend_layout(b);
     size_t steps = l.key_padded / STEP;
     uint32_t *out = (uint32_t *)(void *)l.queries;
-    for (size_t g = 0; g < l.groups; g++)
+    for (size_t g = 0; g < l.groups; g++) {
+        size_t first = min_size(g * ATTEND_LANES, b->row_count - 1);
         for (size_t s = 0; s < steps; s++, out += BLOCK)
-            pack_queries(out, b->queries + g * ATTEND_LANES, b->row_count - g * ATTEND_LANES,
-                         s * STEP, b->key_width);
+            pack_queries(out, b->queries + first, b->row_count - first, s * STEP, b->key_width);
+    }
     memset(l.sums, 0, l.groups * l.value_padded * ATTEND_LANES * sizeof(float));
     memset(l.weight_sums, 0, l.groups * ATTEND_LANES * sizeof(float));
     for (size_t i = 0; i < l.groups * ATTEND_LANES; i++) l.greatest[i] = -INFINITY;
+    l.waiting->count = 0;
 }
 
 /* ------------------------------------------------------------------ softmax */
 
-/* 2^x for x ≤ 0, to 4e-6: enough for weights that are rounded to bf16. 2^0 is 1. */
+/* 2^x to 4e-6: enough for weights that are rounded to bf16.  2^0 is 1; what would be less than
+ * 2^-126 is 0, because the CPU takes hundreds of cycles to make such a number. */
 LANES_INLINE __m512 exp2_rough(__m512 x)
 {
-    x = _mm512_max_ps(x, _mm512_set1_ps(-200.0f));
+    __mmask16 normal = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-126.0f), _CMP_GE_OQ);
     __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m512 r = _mm512_sub_ps(x, n);
     __m512 p = _mm512_set1_ps(0.00978291253f);
@@ -133,7 +134,7 @@ LANES_INLINE __m512 exp2_rough(__m512 x)
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.240207111f));
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.693113604f));
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
-    return _mm512_scalef_ps(p, n);
+    return _mm512_maskz_scalef_ps(normal, p, n);
 }
 
 /* Positions that a lane must not see score -∞. */
@@ -145,40 +146,63 @@ static void hide_later(float *scores, size_t rows, __m512i visible)
     }
 }
 
-/* One group's scores [rows][16] become weights, a B operand of rows / 32 blocks. */
-static void weigh(const struct attend_layout *l, size_t g, const float *scores, size_t rows,
-                  float factor)
+/* One group's scores of a tile on their way to weights, a B operand of two blocks. */
+struct weighing {
+    const float *scores, *end; /* the next ones, and behind the last ones */
+    uint32_t *weights;
+    __m512 factor, shift, sums[2];
+};
+
+LANES_INLINE __m512 greatest_of(const float *scores)
 {
     __m512 best[4];
-    float *greatest = l->greatest + g * ATTEND_LANES;
-    __m512 before = _mm512_load_ps(greatest), c = _mm512_set1_ps(factor);
     for (size_t j = 0; j < 4; j++) best[j] = _mm512_load_ps(scores + 16 * j);
-    for (size_t i = 4; i < rows; i += 4)
+    for (size_t i = 4; i < ATTEND_TILE; i += 4)
         for (size_t j = 0; j < 4; j++)
             best[j] = _mm512_max_ps(best[j], _mm512_load_ps(scores + 16 * (i + j)));
-    __m512 most = _mm512_max_ps(_mm512_max_ps(best[0], best[1]), _mm512_max_ps(best[2], best[3]));
-    /* Sums are only scaled down when a score outgrows the old greatest by a factor of 2^8:
-     * weights above 1 do no harm, and passes over the sums are dear. */
+    return _mm512_max_ps(_mm512_max_ps(best[0], best[1]), _mm512_max_ps(best[2], best[3]));
+}
+
+/* Sums are only scaled down when a score outgrows the old greatest by a factor of 2^8:
+ * weights above 1 do no harm, and passes over the sums are dear. */
+LANES_INLINE struct weighing begin_weighing(const struct attend_layout *l, size_t g, float *keep,
+                                            const float *scores, uint32_t *weights, float factor)
+{
+    float *greatest = l->greatest + g * ATTEND_LANES;
+    __m512 c = _mm512_set1_ps(factor);
+    __m512 before = _mm512_load_ps(greatest), most = greatest_of(scores);
     __m512 growth = _mm512_mul_ps(_mm512_sub_ps(most, before), c);
     __mmask16 grown = _mm512_cmp_ps_mask(growth, _mm512_set1_ps(8.0f), _CMP_NLE_UQ);
     most = _mm512_mask_mov_ps(before, grown, most);
-    __m512 shift = _mm512_mul_ps(most, c);
-
-    uint32_t *out = (uint32_t *)(void *)l->weights + g * TILE_STEPS * BLOCK;
-    __m512 sum0 = _mm512_setzero_ps(), sum1 = _mm512_setzero_ps();
-    for (size_t i = 0; i < rows; i += 2) {
-        __m512 p0 = exp2_rough(_mm512_fmsub_ps(_mm512_load_ps(scores + 16 * i), c, shift));
-        __m512 p1 = exp2_rough(_mm512_fmsub_ps(_mm512_load_ps(scores + 16 * i + 16), c, shift));
-        sum0 = _mm512_add_ps(sum0, p0);
-        sum1 = _mm512_add_ps(sum1, p1);
-        _mm512_store_si512(out + 8 * i, pair(p0, p1));
-    }
-    __m512 keep = exp2_rough(_mm512_mul_ps(_mm512_sub_ps(before, most), c)); /* mostly 1 */
-    float *weight_sums = l->weight_sums + g * ATTEND_LANES;
-    __m512 all = _mm512_fmadd_ps(_mm512_load_ps(weight_sums), keep, _mm512_add_ps(sum0, sum1));
-    _mm512_store_ps(weight_sums, all);
     _mm512_store_ps(greatest, most);
-    _mm512_store_ps(l->keep + g * ATTEND_LANES, keep);
+    _mm512_store_ps(keep, exp2_rough(_mm512_mul_ps(_mm512_sub_ps(before, most), c)));
+    return (struct weighing){ .scores = scores,
+                              .end = scores + ATTEND_TILE * 16,
+                              .weights = weights,
+                              .factor = c,
+                              .shift = _mm512_mul_ps(most, c),
+                              .sums = { _mm512_setzero_ps(), _mm512_setzero_ps() } };
+}
+
+/* Two of the tile's 64 positions. */
+LANES_INLINE void weigh_two(struct weighing *w)
+{
+    __m512 s0 = _mm512_load_ps(w->scores), s1 = _mm512_load_ps(w->scores + 16);
+    __m512 p0 = exp2_rough(_mm512_fmsub_ps(s0, w->factor, w->shift));
+    __m512 p1 = exp2_rough(_mm512_fmsub_ps(s1, w->factor, w->shift));
+    w->sums[0] = _mm512_add_ps(w->sums[0], p0);
+    w->sums[1] = _mm512_add_ps(w->sums[1], p1);
+    _mm512_store_si512(w->weights, pair(p0, p1));
+    w->scores += 32;
+    w->weights += 16;
+}
+
+LANES_INLINE void end_weighing(const struct attend_layout *l, size_t g, const float *keep,
+                               const struct weighing *w)
+{
+    float *sums = l->weight_sums + g * ATTEND_LANES;
+    __m512 more = _mm512_add_ps(w->sums[0], w->sums[1]);
+    _mm512_store_ps(sums, _mm512_fmadd_ps(_mm512_load_ps(sums), _mm512_load_ps(keep), more));
 }
 
 /* ---------------------------------------------------------------- the products */
@@ -202,14 +226,36 @@ static void configure_tiles(void)
 #define LOAD(tile, address)  _tile_loadd(tile, address, 64)
 #define STORE(tile, address) _tile_stored(tile, address, 64)
 
-/* scores [64][16] of group g and, with `two`, of the next: 32 positions at a time. */
-LANES_INLINE void score(const struct attend_layout *l, float *scores, size_t g, size_t rows,
-                        bool two)
+/* Two groups of lanes and one tile of positions: what is computed at a time.  There is memory
+ * for two, because three follow each other as in a pipe. */
+struct piece {
+    size_t group;      /* the first of the two */
+    size_t tile;       /* of those that wait */
+    float *scores;     /* [2][64][16] */
+    uint32_t *weights; /* [2][2] blocks */
+    float *keep;       /* [2][16] */
+};
+
+/* A little of the weighing that goes on beside the products, if one does: the CPU has both
+ * under way if they lie within some hundred instructions. */
+LANES_INLINE void weigh_some(struct weighing *w)
+{
+    if (w && w->scores != w->end) weigh_two(w);
+}
+
+/* The compiler is not told that loading a tile reads memory. */
+LANES_INLINE void finish_stores(void)
+{
+    atomic_signal_fence(memory_order_seq_cst);
+}
+
+/* A piece's scores, 32 positions at a time. */
+LANES_INLINE void score(const struct attend_layout *l, const struct piece *p, struct weighing *w)
 {
     size_t steps = l->key_padded / STEP;
-    const uint32_t *q = (const uint32_t *)(const void *)l->queries + g * steps * BLOCK;
-    const uint32_t *k = (const uint32_t *)(const void *)l->keys;
-    for (size_t r = 0; r < rows; r += 32, k += 2 * steps * BLOCK) {
+    const uint32_t *q = (const uint32_t *)(const void *)l->queries + p->group * steps * BLOCK;
+    const uint32_t *k = (const uint32_t *)(const void *)l->keys + p->tile * 4 * steps * BLOCK;
+    for (size_t r = 0; r < ATTEND_TILE; r += 32, k += 2 * steps * BLOCK) {
         _tile_zero(0);
         _tile_zero(1);
         _tile_zero(2);
@@ -217,120 +263,183 @@ LANES_INLINE void score(const struct attend_layout *l, float *scores, size_t g, 
         for (size_t s = 0; s < steps; s++) {
             LOAD(4, k + s * BLOCK);
             LOAD(6, q + s * BLOCK);
+            weigh_some(w);
             _tile_dpbf16ps(0, 4, 6);
-            if (two) LOAD(7, q + (steps + s) * BLOCK);
-            if (two) _tile_dpbf16ps(1, 4, 7);
+            LOAD(7, q + (steps + s) * BLOCK);
+            weigh_some(w);
+            _tile_dpbf16ps(1, 4, 7);
             LOAD(5, k + (steps + s) * BLOCK);
+            weigh_some(w);
             _tile_dpbf16ps(2, 5, 6);
-            if (two) _tile_dpbf16ps(3, 5, 7);
+            weigh_some(w);
+            _tile_dpbf16ps(3, 5, 7);
         }
-        float *out = scores + r * 16, *beside = out + ATTEND_TILE * 16;
+        float *out = p->scores + r * 16, *beside = out + ATTEND_TILE * 16;
         STORE(0, out);
         STORE(2, out + BLOCK);
-        if (two) STORE(1, beside);
-        if (two) STORE(3, beside + BLOCK);
+        STORE(1, beside);
+        STORE(3, beside + BLOCK);
     }
 }
 
-LANES_INLINE void scale_sums(const struct attend_layout *l, size_t g)
+LANES_INLINE void scale_sums(const struct attend_layout *l, float *sums, const float *keep)
 {
-    float *sums = l->sums + g * l->value_padded * 16;
-    __m512 keep = _mm512_load_ps(l->keep + g * 16);
-    if (_mm512_cmpneq_ps_mask(keep, _mm512_set1_ps(1.0f)) == 0) return;
+    __m512 factor = _mm512_load_ps(keep);
+    if (_mm512_cmpneq_ps_mask(factor, _mm512_set1_ps(1.0f)) == 0) return;
     for (size_t i = 0; i < l->value_padded; i++)
-        _mm512_store_ps(sums + 16 * i, _mm512_mul_ps(_mm512_load_ps(sums + 16 * i), keep));
+        _mm512_store_ps(sums + 16 * i, _mm512_mul_ps(_mm512_load_ps(sums + 16 * i), factor));
 }
 
-/* sums += Vᵀ·P, weights staying in tile registers. */
-LANES_INLINE void add(const struct attend_layout *l, size_t g, size_t rows, bool two)
+/* sums += Vᵀ·P, the piece's weights staying in tile registers. */
+LANES_INLINE void add(const struct attend_layout *l, const struct piece *p, struct weighing *w)
 {
-    const uint32_t *p = (const uint32_t *)(const void *)l->weights + g * TILE_STEPS * BLOCK;
-    const uint32_t *v = (const uint32_t *)(const void *)l->values;
-    float *sums = l->sums + g * l->value_padded * 16, *beside = sums + l->value_padded * 16;
-    scale_sums(l, g);
-    if (two) scale_sums(l, g + 1);
-    LOAD(4, p);
-    LOAD(6, p + BLOCK);
-    if (two) LOAD(5, p + TILE_STEPS * BLOCK);
-    if (two) LOAD(7, p + (TILE_STEPS + 1) * BLOCK);
+    const uint32_t *v = (const uint32_t *)(const void *)l->values +
+                        p->tile * l->value_padded / 16 * TILE_STEPS * BLOCK;
+    float *sums = l->sums + p->group * l->value_padded * 16;
+    float *beside = sums + l->value_padded * 16;
+    scale_sums(l, sums, p->keep);
+    scale_sums(l, beside, p->keep + ATTEND_LANES);
+    finish_stores();
+    LOAD(4, p->weights);
+    LOAD(5, p->weights + 2 * BLOCK);
+    LOAD(6, p->weights + BLOCK);
+    LOAD(7, p->weights + 3 * BLOCK);
     for (size_t c = 0; c < l->value_padded; c += 16, v += TILE_STEPS * BLOCK) {
         LOAD(0, sums + 16 * c);
-        if (two) LOAD(1, beside + 16 * c);
         LOAD(2, v);
+        weigh_some(w);
         _tile_dpbf16ps(0, 2, 4);
-        if (two) _tile_dpbf16ps(1, 2, 5);
-        if (rows > STEP) {
-            LOAD(3, v + BLOCK);
-            _tile_dpbf16ps(0, 3, 6);
-            if (two) _tile_dpbf16ps(1, 3, 7);
-        }
+        LOAD(1, beside + 16 * c);
+        weigh_some(w);
+        _tile_dpbf16ps(1, 2, 5);
+        LOAD(3, v + BLOCK);
+        weigh_some(w);
+        _tile_dpbf16ps(0, 3, 6);
+        weigh_some(w);
+        _tile_dpbf16ps(1, 3, 7);
         STORE(0, sums + 16 * c);
-        if (two) STORE(1, beside + 16 * c);
+        STORE(1, beside + 16 * c);
     }
 }
 
-/* ---------------------------------------------------------------------- a tile */
-
-static uint32_t last_position(const struct attend_block *b, size_t g)
-{
-    return b->positions[min_size((g + 1) * ATTEND_LANES, b->row_count) - 1];
-}
-
-/* Rows of scores that are needed for groups up to g: whole steps. */
-static size_t rows_for(const struct attend_block *b, const struct attend_tile *tile, size_t g)
-{
-    return align_up(min_size(ATTEND_TILE, last_position(b, g) - tile->first + 1), STEP);
-}
+/* ------------------------------------------------------------------ the pieces */
 
 /* Lane by lane, how many positions of the tile it sees. */
-LANES_INLINE __m512i visible(const struct attend_block *b, const struct attend_tile *tile, size_t g)
+LANES_INLINE __m512i visible(const struct attend_block *b, uint32_t first, size_t g)
 {
     int32_t count[ATTEND_LANES];
     for (size_t i = 0; i < ATTEND_LANES; i++) {
         size_t lane = min_size(g * ATTEND_LANES + i, b->row_count - 1);
-        count[i] = (int32_t)(b->positions[lane] - tile->first + 1);
+        count[i] = (int32_t)(b->positions[lane] - first + 1);
     }
     return _mm512_loadu_si512(count);
 }
 
-static void weigh_group(const struct attend_layout *l, const struct attend_block *b,
-                        const struct attend_tile *tile, size_t g, float *scores, size_t rows)
+/* The pieces of a block and of the tiles that wait, in their order. */
+struct pieces {
+    const struct attend_block *block;
+    struct attend_layout l;
+    size_t group, tile; /* of the next */
+    size_t count;       /* so far */
+};
+
+/* Tiles that two groups see, of those that wait. */
+static size_t tiles_seen(const struct pieces *all, size_t group)
 {
-    const float log2e = 1.44269504f;
-    if (b->positions[g * ATTEND_LANES] < tile->first + rows - 1)
-        hide_later(scores, rows, visible(b, tile, g));
-    weigh(l, g, scores, rows, b->scale * log2e);
+    size_t row = min_size((group + 2) * ATTEND_LANES, all->block->row_count) - 1;
+    uint32_t last = all->block->positions[row], first = all->l.waiting->first;
+    return last < first ? 0 : min_size(all->l.waiting->count, (last - first) / ATTEND_TILE + 1);
 }
 
+/* False: there is no other. */
+static bool next_piece(struct pieces *all, struct piece *out)
+{
+    while (all->group < all->l.groups && all->tile == tiles_seen(all, all->group)) {
+        all->group += 2;
+        all->tile = 0;
+    }
+    if (all->group == all->l.groups) return false;
+    size_t place = all->count++ % 2;
+    *out = (struct piece){ .group = all->group,
+                           .tile = all->tile++,
+                           .scores = all->l.scores + place * 2 * ATTEND_TILE * 16,
+                           .weights = (uint32_t *)(void *)all->l.weights + place * 4 * BLOCK,
+                           .keep = all->l.keep + place * 2 * ATTEND_LANES };
+    return true;
+}
+
+/* The weighing of one of a piece's two groups begins. */
+LANES_INLINE struct weighing weighing_of(const struct pieces *all, const struct piece *p,
+                                         size_t side)
+{
+    const float log2e = 1.44269504f;
+    const struct attend_block *b = all->block;
+    size_t g = p->group + side;
+    float *scores = p->scores + side * ATTEND_TILE * 16;
+    uint32_t first = all->l.waiting->first + (uint32_t)p->tile * ATTEND_TILE;
+    if (b->positions[min_size(g * ATTEND_LANES, b->row_count - 1)] < first + ATTEND_TILE - 1)
+        hide_later(scores, ATTEND_TILE, visible(b, first, g));
+    return begin_weighing(&all->l, g, p->keep + side * ATTEND_LANES, scores,
+                          p->weights + side * 2 * BLOCK, b->scale * log2e);
+}
+
+LANES_INLINE void finish(const struct pieces *all, const struct piece *p, size_t side,
+                         struct weighing *w)
+{
+    while (w->scores != w->end) weigh_two(w);
+    end_weighing(&all->l, p->group + side, p->keep + side * ATTEND_LANES, w);
+}
+
+/* While a piece is weighed, the scores of the one after it are made, and then the one before it
+ * is added to the sums: what is written is not read at once. */
+static void weigh_beside(const struct pieces *all, const struct piece *p,
+                         const struct piece *before, const struct piece *after)
+{
+    struct weighing first = weighing_of(all, p, 0);
+    if (after) score(&all->l, after, &first);
+    finish(all, p, 0, &first);
+    struct weighing second = weighing_of(all, p, 1);
+    if (before) add(&all->l, before, &second);
+    finish(all, p, 1, &second);
+}
+
+static void attend_waiting(const struct attend_block *b)
+{
+    struct pieces all = { .block = b, .l = attend_layout(b) };
+    struct piece before, now, after;
+    bool has_before = false, has_now = next_piece(&all, &now), has_after;
+    configure_tiles();
+    finish_stores();
+    if (has_now) score(&all.l, &now, NULL);
+    while (has_now) {
+        has_after = next_piece(&all, &after);
+        weigh_beside(&all, &now, has_before ? &before : NULL, has_after ? &after : NULL);
+        before = now;
+        now = after;
+        has_before = true;
+        has_now = has_after;
+    }
+    if (has_before) add(&all.l, &before, NULL);
+    _tile_release();
+    all.l.waiting->count = 0;
+}
+
+/* Tiles wait until there are some: a pair of groups then passes through the nearest cache once
+ * for all of them. */
 void NAMED(amx_attend_tile)(const struct attend_block *b, const struct attend_tile *tile)
 {
     struct attend_layout l = attend_layout(b);
-    size_t first = 0;
-    while (first < l.groups && last_position(b, first) < tile->first) first++;
-    if (first == l.groups) return;
-    configure_tiles();
-    pack_keys(&l, b, tile);
-    pack_values(&l, b, tile);
-    /* Many scores before many weights: changing between the matrix unit and lanes takes time,
-     * and so many scores stay in the second-level cache. */
-    for (size_t done = first, end; done < l.groups; done = end) {
-        end = min_size(done + ATTEND_BATCH, l.groups);
-        for (size_t g = done; g < end; g += 2) {
-            float *scores = l.scores + (g - done) * ATTEND_TILE * 16;
-            if (g + 1 < end)
-                score(&l, scores, g, rows_for(b, tile, g + 1), true);
-            else
-                score(&l, scores, g, rows_for(b, tile, g), false);
-        }
-        for (size_t g = done; g < end; g++)
-            weigh_group(&l, b, tile, g, l.scores + (g - done) * ATTEND_TILE * 16,
-                        rows_for(b, tile, min_size(done + ((g - done) | 1), end - 1)));
-    }
-    for (size_t g = first; g < l.groups; g += 2) {
-        if (g + 1 < l.groups)
-            add(&l, g, rows_for(b, tile, g + 1), true);
-        else
-            add(&l, g, rows_for(b, tile, g), false);
-    }
-    _tile_release();
+    struct attend_waiting *waiting = l.waiting;
+    if (waiting->count == 0) waiting->first = tile->first;
+    size_t index = waiting->count++;
+    pack_keys((uint32_t *)(void *)l.keys + index * ATTEND_TILE * l.key_padded / 2, b, tile);
+    pack_values((uint32_t *)(void *)l.values + index * ATTEND_TILE * l.value_padded / 2, b, tile,
+                l.value_padded);
+    if (waiting->count == ATTEND_WAITING) attend_waiting(b);
+}
+
+void NAMED(amx_attend_end)(const struct attend_block *b)
+{
+    attend_waiting(b);
+    NAMED(attend_end)(b);
 }

@@ -24,8 +24,8 @@
 
 #include "base/common.h"
 
-/* Scores are made for some groups at once. */
-enum { ATTEND_TILE = 64, ATTEND_LANES = 16, ATTEND_BATCH = 16 };
+/* Tiles may wait for others before they are worked on, at most so many. */
+enum { ATTEND_TILE = 64, ATTEND_LANES = 16, ATTEND_WAITING = 8 };
 
 struct attend_block {
     size_t key_width, value_width;
@@ -67,6 +67,7 @@ struct turned_words {
 
 struct attend_kernels {
     void (*begin)(const struct attend_block *block);
+    /* Its keys and values are not looked at any more when it returns. */
     void (*tile)(const struct attend_block *block, const struct attend_tile *tile);
     void (*end)(const struct attend_block *block);
     void (*stretch)(const struct attend_stretch *stretch);
@@ -81,37 +82,49 @@ struct attend_kernels {
     void (*turn_words)(const struct turned_words *words);
 };
 
-/* Where a block keeps what in its memory; the same for all sets, sized for f32. */
+/* Tiles that are packed and not yet worked on. */
+struct attend_waiting {
+    uint32_t first; /* position of the first */
+    uint32_t count;
+};
+
+/* Where a block keeps what in its memory; the same for all sets: one tile in f32, or those
+ * that wait in bf16. */
 struct attend_layout {
-    size_t groups;
+    size_t groups;                   /* an even number */
     size_t key_padded, value_padded; /* multiples of 32 channels */
     float *queries;                  /* [groups][key_padded][16] */
     float *sums;                     /* [groups][value_padded][16] */
     float *greatest, *weight_sums;   /* [groups][16] */
-    float *keep;                     /* [groups][16] what a tile leaves of the sums */
-    float *weights;                  /* [groups][64][16] */
-    float *keys, *values;            /* of the tile at hand: [64][padded] */
-    float *scores;                   /* [ATTEND_BATCH][64][16] */
+    float *keys, *values;            /* [64][padded] f32, or [ATTEND_WAITING][64][padded] bf16 */
+    float *scores;                   /* [2][2][64][16] */
+    float *weights;                  /* [2][2][64][16], bf16 */
+    float *keep;                     /* [2][2][16] what a tile leaves of the sums */
+    struct attend_waiting *waiting;
     size_t floats;
 };
 
 static inline struct attend_layout attend_layout(const struct attend_block *block)
 {
-    struct attend_layout l = { .groups = (block->row_count + ATTEND_LANES - 1) / ATTEND_LANES,
+    struct attend_layout l = { .groups =
+                                   align_up(block->row_count, 2 * ATTEND_LANES) / ATTEND_LANES,
                                .key_padded = align_up(block->key_width, 32),
                                .value_padded = align_up(block->value_width, 32) };
     float *at = block->memory;
     size_t lanes = l.groups * ATTEND_LANES;
+    size_t tiles = ATTEND_WAITING / 2 * ATTEND_TILE;
+    size_t pieces = 2 * 2 * ATTEND_TILE * ATTEND_LANES;
     l.queries = at;
     l.sums = l.queries + lanes * l.key_padded;
     l.greatest = l.sums + lanes * l.value_padded;
     l.weight_sums = l.greatest + lanes;
-    l.keep = l.weight_sums + lanes;
-    l.weights = l.keep + lanes;
-    l.keys = l.weights + lanes * ATTEND_TILE;
-    l.values = l.keys + ATTEND_TILE * l.key_padded;
-    l.scores = l.values + ATTEND_TILE * l.value_padded;
-    l.floats = (size_t)(l.scores - at) + ATTEND_BATCH * ATTEND_TILE * ATTEND_LANES;
+    l.keys = l.weight_sums + lanes;
+    l.values = l.keys + tiles * l.key_padded;
+    l.scores = l.values + tiles * l.value_padded;
+    l.weights = l.scores + pieces;
+    l.keep = l.weights + pieces / 2;
+    l.waiting = (struct attend_waiting *)(void *)(l.keep + 2 * 2 * ATTEND_LANES);
+    l.floats = (size_t)(l.keep - at) + 2 * 2 * ATTEND_LANES + ATTEND_LANES;
     return l;
 }
 

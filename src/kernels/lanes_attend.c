@@ -38,10 +38,24 @@ void NAMED(attend_begin)(const struct attend_block *b)
 void NAMED(attend_end)(const struct attend_block *b)
 {
     struct attend_layout l = attend_layout(b);
-    for (size_t r = 0; r < b->row_count; r++) {
-        const float *lane = l.sums + r / LANES * l.value_padded * LANES + r % LANES;
-        float scale = 1.0f / l.weight_sums[r];
-        for (size_t c = 0; c < b->value_width; c++) b->out[r][c] = lane[c * LANES] * scale;
+    for (size_t r = 0; r < b->row_count; r += LANES) {
+        const float *sums = l.sums + r * l.value_padded;
+        lanes scale = 1.0f / lanes_load(l.weight_sums + r);
+        size_t rows = min_size(LANES, b->row_count - r);
+        for (size_t c = 0; c < b->value_width; c += LANES) {
+            float scaled[LANES * LANES], turned[LANES * LANES];
+            size_t count = min_size(LANES, b->value_width - c);
+            for (size_t i = 0; i < LANES; i++)
+                lanes_store(scaled + i * LANES, lanes_load(sums + (c + i) * LANES) * scale);
+            transpose_floats(turned, LANES, scaled, LANES, LANES, LANES);
+            for (size_t i = 0; i < rows; i++) {
+                lanes row = lanes_load(turned + i * LANES);
+                if (count == LANES)
+                    lanes_store(b->out[r + i] + c, row);
+                else
+                    lanes_store_some(b->out[r + i] + c, row, count);
+            }
+        }
     }
 }
 
@@ -139,7 +153,7 @@ void NAMED(attend_tile)(const struct attend_block *b, const struct attend_tile *
 {
     struct attend_layout l = attend_layout(b);
     load_tile(b, &l, tile);
-    for (size_t g = 0; g < l.groups; g++) {
+    for (size_t g = 0; g * LANES < b->row_count; g++) {
         size_t last = min_size((g + 1) * LANES, b->row_count) - 1;
         if (b->positions[last] >= tile->first) attend_group(b, &l, tile, g);
     }

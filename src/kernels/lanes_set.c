@@ -8,11 +8,12 @@ static const struct attend_kernels attend = {
 #if defined(__AMX_BF16__)
     .begin = NAMED(amx_attend_begin),
     .tile = NAMED(amx_attend_tile),
+    .end = NAMED(amx_attend_end),
 #else
     .begin = NAMED(attend_begin),
     .tile = NAMED(attend_tile),
-#endif
     .end = NAMED(attend_end),
+#endif
     .stretch = NAMED(attend_stretch),
     .join = NAMED(attend_join),
     .store_f16 = NAMED(store_f16),

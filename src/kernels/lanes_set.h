@@ -56,5 +56,6 @@ void NAMED(make_panel)(uint16_t *out, size_t stride, const struct weight *weight
 
 void NAMED(amx_attend_begin)(const struct attend_block *b);
 void NAMED(amx_attend_tile)(const struct attend_block *b, const struct attend_tile *tile);
+void NAMED(amx_attend_end)(const struct attend_block *b);
 
 #endif
