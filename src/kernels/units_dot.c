@@ -10,9 +10,17 @@
 /* Rows of activations that share the unpacking of a unit. */
 enum { SHARED_X = 4 };
 
-/* Rows follow each other in memory; so far ahead they are asked for.  Beyond the end of a
- * matrix that does nothing. */
-enum { FETCH_AHEAD = 12288 };
+/* Rows that are read at once from places far apart: the memory gives a core more in several
+ * streams than in one.  As many as there are registers for their sums. */
+#if defined(__AVX512F__)
+enum { STREAMS = 4 };
+#else
+enum { STREAMS = 1 };
+#endif
+
+/* Rows follow each other in memory; so far ahead they are asked for, where one stream is read
+ * and where several are.  Beyond the end of a matrix that does nothing. */
+enum { FETCH_AHEAD = 12288, FETCH_AHEAD_EACH = 1024 };
 
 struct sums {
     lanes even, odd;
@@ -53,36 +61,61 @@ LANES_INLINE void add_unit(struct sums *sums, const struct unit *w, const struct
     }
 }
 
-/* One row of the matrix with x_count (a constant) rows of activations, from x_first on. */
-LANES_INLINE void dot_row(const struct integer_block *b, size_t i, size_t x_first, size_t x_count,
-                          unit_loader load, struct unit_kind kind)
+LANES_INLINE void fetch_ahead(const struct unit_place *at, int unit_bytes, size_t distance)
 {
-    const struct weight *w = b->weight;
-    struct unit_place at = unit_row(w, b->first + i);
-    struct sums sums[SHARED_X] = { 0 };
-    for (size_t left = w->cols; left > 0; left -= at.count, at.index++) {
-        struct unit unit;
-        const uint8_t *ahead = at.values + at.index * (size_t)kind.bytes + FETCH_AHEAD;
-        for (int line = 0; line < kind.bytes; line += CACHE_LINE)
-            __builtin_prefetch(ahead + line, 0, 1);
-        at.count = min_size(UNIT, left);
-        load(&unit, &at);
-        for (size_t j = 0; j < x_count; j++)
-            add_unit(&sums[j], &unit, b->x[x_first + j] + at.index, kind);
+    const uint8_t *ahead = at->values + at->index * (size_t)unit_bytes + distance;
+    for (int line = 0; line < unit_bytes; line += CACHE_LINE)
+        __builtin_prefetch(ahead + line, 0, 1);
+}
+
+/* Some rows of a matrix, `step` apart, with some rows of activations; both counts are constants. */
+struct dot_part {
+    size_t first, step, w_count;
+    size_t x_first, x_count;
+};
+
+LANES_INLINE void dot_some(const struct integer_block *b, struct dot_part p, unit_loader load,
+                           struct unit_kind kind)
+{
+    size_t distance = p.w_count == 1 ? FETCH_AHEAD : FETCH_AHEAD_EACH;
+    struct unit_place at[STREAMS];
+    struct sums sums[STREAMS][SHARED_X] = { 0 };
+    for (size_t i = 0; i < p.w_count; i++)
+        at[i] = unit_row(b->weight, b->first + p.first + i * p.step);
+    for (size_t index = 0, left = b->weight->cols; left > 0; index++) {
+        size_t count = min_size(UNIT, left);
+#pragma GCC unroll 4
+        for (size_t i = 0; i < p.w_count; i++) {
+            struct unit unit;
+            at[i].index = index;
+            at[i].count = count;
+            fetch_ahead(&at[i], kind.bytes, distance);
+            load(&unit, &at[i]);
+            for (size_t j = 0; j < p.x_count; j++)
+                add_unit(&sums[i][j], &unit, b->x[p.x_first + j] + index, kind);
+        }
+        left -= count;
     }
-    for (size_t j = 0; j < x_count; j++) {
-        float *out = b->out[x_first + j] + i, product = lanes_sum(sums[j].even + sums[j].odd);
-        *out = b->add ? *out + product : product;
-    }
+    for (size_t i = 0; i < p.w_count; i++)
+        for (size_t j = 0; j < p.x_count; j++) {
+            float *out = b->out[p.x_first + j] + p.first + i * p.step;
+            float product = lanes_sum(sums[i][j].even + sums[i][j].odd);
+            *out = b->add ? *out + product : product;
+        }
 }
 
 LANES_INLINE void dot_rows(const struct integer_block *b, unit_loader load, struct unit_kind kind)
 {
-    size_t j = 0;
+    size_t j = 0, step = b->count / STREAMS;
     for (; j + SHARED_X <= b->x_rows; j += SHARED_X)
-        for (size_t i = 0; i < b->count; i++) dot_row(b, i, j, SHARED_X, load, kind);
-    for (; j < b->x_rows; j++)
-        for (size_t i = 0; i < b->count; i++) dot_row(b, i, j, 1, load, kind);
+        for (size_t i = 0; i < b->count; i++)
+            dot_some(b, (struct dot_part){ i, 0, 1, j, SHARED_X }, load, kind);
+    for (; j < b->x_rows; j++) {
+        for (size_t i = 0; i < step; i++)
+            dot_some(b, (struct dot_part){ i, step, STREAMS, j, 1 }, load, kind);
+        for (size_t i = step * STREAMS; i < b->count; i++)
+            dot_some(b, (struct dot_part){ i, 0, 1, j, 1 }, load, kind);
+    }
 }
 
 #if defined(__AVX512VNNI__)

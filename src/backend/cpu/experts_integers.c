@@ -6,7 +6,7 @@
 #include "backend/cpu/cpu.h"
 
 /* Rows of a matrix that one worker takes at a time. */
-enum { BLOCK_ROWS = 64 };
+enum { BLOCK_ROWS = 128 };
 
 struct integer_experts {
     const struct expert_job *job;
