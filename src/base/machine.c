@@ -105,9 +105,10 @@ static void probe_instructions(struct machine *m)
     m->amx_bf16 = tiles && (d & BIT_AMX_BF16);
     m->amx_int8 = tiles && (d & BIT_AMX_INT8);
 
-    enum { BIT_AVX512_BF16 = 1 << 5 };
-    if (__get_cpuid_count(7, 1, &a, &b, &c, &d))
-        m->avx512_bf16 = m->avx512 && (a & BIT_AVX512_BF16);
+    enum { BIT_AVX_VNNI = 1 << 4, BIT_AVX512_BF16 = 1 << 5 };
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d)) return;
+    m->avx_vnni = m->avx2 && (a & BIT_AVX_VNNI);
+    m->avx512_bf16 = m->avx512 && (a & BIT_AVX512_BF16);
 }
 
 #elif defined(__aarch64__)
@@ -155,6 +156,7 @@ void machine_describe(const struct machine *machine, char *out, size_t capacity)
         const char *name;
     } features[] = {
         { machine->avx2, "avx2" },
+        { machine->avx_vnni, "avx-vnni" },
         { machine->avx512, "avx512" },
         { machine->avx512_vnni, "vnni" },
         { machine->avx512_bf16, "bf16" },

@@ -22,6 +22,7 @@ LANES_INLINE bytes bytes_load(const void *p)
 /* Two halves of 32, one after the other. */
 LANES_INLINE bytes bytes_join(const uint8_t *first, const uint8_t *second)
 {
+#if defined(__AVX512BW__)
     half_bytes a, b;
     memcpy(&a, first, sizeof a);
     memcpy(&b, second, sizeof b);
@@ -29,6 +30,12 @@ LANES_INLINE bytes bytes_join(const uint8_t *first, const uint8_t *second)
                                    17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32,
                                    33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48,
                                    49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63);
+#else
+    half_bytes halves[2];
+    memcpy(&halves[0], first, sizeof halves[0]);
+    memcpy(&halves[1], second, sizeof halves[1]);
+    return bytes_load(halves);
+#endif
 }
 
 /* ---------------------------------------------------------------- products */
@@ -36,8 +43,12 @@ LANES_INLINE bytes bytes_join(const uint8_t *first, const uint8_t *second)
 #if defined(__AVX2__) && !defined(__AVX512BW__)
 LANES_INLINE __m256i dot4_half(__m256i sums, __m256i u, __m256i s)
 {
+#if defined(__AVXVNNI__)
+    return _mm256_dpbusd_avx_epi32(sums, u, s);
+#else
     return _mm256_add_epi32(sums,
                             _mm256_madd_epi16(_mm256_maddubs_epi16(u, s), _mm256_set1_epi16(1)));
+#endif
 }
 #endif
 
@@ -88,7 +99,7 @@ LANES_INLINE int_lanes dot4_small(int_lanes sums, bytes u, bytes s)
  * product of unsigned with signed: u - 128 is signed, and 128·Σs makes up for it. */
 LANES_INLINE int_lanes dot4(int_lanes sums, bytes u, bytes s)
 {
-#if defined(__AVX2__) && !defined(__AVX512VNNI__)
+#if defined(__AVX2__) && !defined(__AVX512VNNI__) && !defined(__AVXVNNI__)
     return dot4_small(dot4_small(sums, u & 127, s), u & 128, s);
 #elif defined(__ARM_FEATURE_MATMUL_INT8)
     uint8x16_t x[4];
@@ -150,6 +161,14 @@ LANES_INLINE bytes fields_of_32(const uint8_t *p, unsigned first, unsigned secon
 #endif
 }
 
+#if defined(__AVX2__)
+LANES_INLINE half_bytes nibbles_of_16(const uint8_t *p)
+{
+    __m128i stored = _mm_loadu_si128((const __m128i *)p);
+    return (half_bytes)_mm256_set_m128i(_mm_srli_epi16(stored, 4), stored) & 15;
+}
+#endif
+
 /* Two blocks of 32 four-bit numbers: the low nibbles of 16 bytes, then the high ones. */
 LANES_INLINE bytes nibbles_of_16s(const uint8_t *first, const uint8_t *second)
 {
@@ -160,6 +179,9 @@ LANES_INLINE bytes nibbles_of_16s(const uint8_t *first, const uint8_t *second)
     __m512i counts = _mm512_setr_epi64(0, 0, 0x0004000400040004, 0x0004000400040004, 0, 0,
                                        0x0004000400040004, 0x0004000400040004);
     return (bytes)_mm512_and_si512(_mm512_srlv_epi16(twice, counts), _mm512_set1_epi8(15));
+#elif defined(__AVX2__)
+    half_bytes halves[2] = { nibbles_of_16(first), nibbles_of_16(second) };
+    return bytes_load(halves);
 #elif defined(__ARM_FEATURE_DOTPROD)
     uint8x16_t a = vld1q_u8(first), b = vld1q_u8(second);
     uint8x16_t parts[4] = { a & 15, a >> 4, b & 15, b >> 4 };
@@ -197,6 +219,12 @@ LANES_INLINE bytes bytes_look_up(const uint8_t table[16], bytes index)
 #if defined(__AVX512BW__)
     __m512i tables = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)table));
     return (bytes)_mm512_shuffle_epi8(tables, (__m512i)index);
+#elif defined(__AVX2__)
+    __m256i halves[2];
+    __m256i levels = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table));
+    memcpy(halves, &index, sizeof halves);
+    for (int i = 0; i < 2; i++) halves[i] = _mm256_shuffle_epi8(levels, halves[i]);
+    return bytes_load(halves);
 #elif defined(__ARM_FEATURE_DOTPROD)
     uint8x16_t parts[4], levels = vld1q_u8(table);
     memcpy(parts, &index, sizeof parts);
@@ -226,10 +254,52 @@ LANES_INLINE uint8x8_t eight_from_stream(uint8x16_t stored, unsigned first, unsi
 }
 #endif
 
+#if defined(__AVX2__)
+/* 64 numbers of 4 bits: the two of a byte side by side. */
+LANES_INLINE bytes bytes_from_nibbles(const uint8_t *p)
+{
+#if defined(__AVX512BW__)
+    __m512i words = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)p));
+    enum { A_OR_B_AND_C = 0xa8 };
+    return (bytes)_mm512_ternarylogic_epi32(words, _mm512_slli_epi16(words, 4),
+                                            _mm512_set1_epi8(15), A_OR_B_AND_C);
+#else
+    __m256i halves[2];
+    for (int i = 0; i < 2; i++) {
+        __m256i words = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p + i));
+        words = _mm256_or_si256(words, _mm256_slli_epi16(words, 4));
+        halves[i] = _mm256_and_si256(words, _mm256_set1_epi8(15));
+    }
+    return bytes_load(halves);
+#endif
+}
+
+/* Sixteen numbers of a stream, as words: the two bytes that one may lie in, times the power of
+ * two that brings it to the upper one. */
+LANES_INLINE __m256i sixteen_from_stream(__m128i stored, unsigned first, unsigned bits)
+{
+    uint8_t places[32];
+    uint16_t factors[16];
+    for (unsigned j = 0; j < 16; j++) {
+        places[2 * j] = (uint8_t)(first + j * bits / 8);
+        places[2 * j + 1] = (uint8_t)(first + j * bits / 8 + 1);
+        factors[j] = (uint16_t)(256u >> j * bits % 8);
+    }
+    __m256i pairs = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(stored),
+                                        _mm256_loadu_si256((const __m256i *)places));
+    __m256i moved = _mm256_mullo_epi16(pairs, _mm256_loadu_si256((const __m256i *)factors));
+    return _mm256_and_si256(_mm256_srli_epi16(moved, 8),
+                            _mm256_set1_epi16((short)((1 << bits) - 1)));
+}
+#endif
+
 /* 64 numbers of `bits` (a constant below 8) bits each, a stream with the lowest bit first. */
 LANES_INLINE bytes bytes_from_stream(const uint8_t *p, unsigned bits)
 {
     const uint8_t mask = (uint8_t)((1u << bits) - 1);
+#if defined(__AVX2__)
+    if (bits == 4) return bytes_from_nibbles(p);
+#endif
 #if defined(__AVX512VBMI__)
     /* Number j of eight lies at bit j·bits of their `bits` bytes: bring those bytes to one
      * 64-bit lane, then take eight of its bits from each of the eight places. */
@@ -243,6 +313,20 @@ LANES_INLINE bytes bytes_from_stream(const uint8_t *p, unsigned bits)
     __m512i shifts = _mm512_set1_epi64((long long)bit_places);
     return (bytes)_mm512_and_si512(_mm512_multishift_epi64_epi8(shifts, spread),
                                    _mm512_set1_epi8((char)mask));
+#elif defined(__AVX2__)
+    /* Sixteen numbers have 2·bits bytes; the last 16 bytes are loaded where there are no more.
+     * A second byte that would lie behind them is any, and is not needed. */
+    __m256i words[4], halves[2];
+    (void)mask;
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned begin = 2 * bits * i, end = 8 * bits - 16, from = begin < end ? begin : end;
+        __m128i stored = _mm_loadu_si128((const __m128i *)(p + from));
+        words[i] = sixteen_from_stream(stored, begin - from, bits);
+    }
+    for (unsigned i = 0; i < 2; i++)
+        halves[i] =
+            _mm256_permute4x64_epi64(_mm256_packus_epi16(words[2 * i], words[2 * i + 1]), 0xd8);
+    return bytes_load(halves);
 #elif defined(__ARM_FEATURE_DOTPROD)
     /* Sixteen numbers have 2·bits bytes; the last 16 bytes are loaded where there are no more.
      * A second byte that would lie behind them is 0 and is not needed. */

@@ -19,6 +19,15 @@ LANES_INLINE lanes lanes_join(half_lanes low, half_lanes high)
 #endif
 }
 
+#if defined(__AVX2__)
+/* Two numbers of s, each four times. */
+LANES_INLINE half_lanes half_of(half_lanes s, int first, int second)
+{
+    return (half_lanes)_mm256_permutevar8x32_ps(
+        (__m256)s, _mm256_setr_epi32(first, first, first, first, second, second, second, second));
+}
+#endif
+
 LANES_INLINE quarter_lanes quarter_all(float value)
 {
     return (quarter_lanes){ value, value, value, value };
@@ -29,6 +38,8 @@ LANES_INLINE lanes lanes_two_eights(half_lanes s)
 {
 #if defined(__AVX512F__) /* parts in memory would make the load of all wait for each of them */
     return __builtin_shufflevector(s, s, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+#elif defined(__AVX2__)
+    return lanes_join(half_of(s, 0, 0), half_of(s, 1, 1));
 #else
     quarter_lanes first = quarter_all(s[0]), second = quarter_all(s[1]);
     quarter_lanes parts[4] = { first, first, second, second };
@@ -87,7 +98,7 @@ LANES_INLINE lanes lanes_twice(lanes s)
 #endif
 }
 
-#if !defined(__AVX512F__)
+#if !defined(__AVX2__)
 /* One number in four lanes; `i` is a constant where this is inlined. */
 LANES_INLINE quarter_lanes quarter_of(const quarter_lanes *from, int i)
 {
@@ -121,6 +132,12 @@ LANES_INLINE lanes lanes_spread_four(lanes s, int v)
         return __builtin_shufflevector(s, s, 12, 12, 12, 12, 13, 13, 13, 13, 14, 14, 14, 14, 15, 15,
                                        15, 15);
     }
+#elif defined(__AVX2__)
+    half_lanes from[2];
+    int first = 4 * (v % 2);
+    memcpy(from, &s, sizeof from);
+    return lanes_join(half_of(from[v / 2], first, first + 1),
+                      half_of(from[v / 2], first + 2, first + 3));
 #else
     quarter_lanes from[4], parts[4];
     memcpy(from, &s, sizeof from);
@@ -144,6 +161,10 @@ LANES_INLINE lanes lanes_spread_eight(lanes s, int v)
     default:
         return __builtin_shufflevector(s, s, 6, 6, 6, 6, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7, 7);
     }
+#elif defined(__AVX2__)
+    half_lanes first;
+    memcpy(&first, &s, sizeof first);
+    return lanes_join(half_of(first, 2 * v, 2 * v), half_of(first, 2 * v + 1, 2 * v + 1));
 #else
     quarter_lanes from[4], parts[4];
     memcpy(from, &s, sizeof from);

@@ -2,6 +2,7 @@
 
 extern const struct kernels kernels_generic;
 extern const struct kernels kernels_avx2;
+extern const struct kernels kernels_avx2vnni;
 extern const struct kernels kernels_avx512;
 extern const struct kernels kernels_avx512vnni;
 extern const struct kernels kernels_amx;
@@ -18,6 +19,13 @@ static bool runs_anywhere(const struct machine *machine)
 static bool runs_avx2(const struct machine *machine)
 {
     return machine->avx2;
+}
+#endif
+
+#ifdef HAVE_KERNELS_AVX2VNNI
+static bool runs_avx2vnni(const struct machine *machine)
+{
+    return machine->avx2 && machine->avx_vnni;
 }
 #endif
 
@@ -70,6 +78,9 @@ static const struct {
 #endif
 #ifdef HAVE_KERNELS_AVX512
     { &kernels_avx512, runs_avx512 },
+#endif
+#ifdef HAVE_KERNELS_AVX2VNNI
+    { &kernels_avx2vnni, runs_avx2vnni },
 #endif
 #ifdef HAVE_KERNELS_AVX2
     { &kernels_avx2, runs_avx2 },

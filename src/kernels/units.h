@@ -307,8 +307,40 @@ LANES_INLINE void load_mxfp4(struct unit *u, const struct unit_place *at)
 
 /* ------------------------------------------------------------------ affine */
 
+#if defined(__AVX512BW__)
+/* Scales, then biases of a whole unit's 2, 4 or 8 groups, 16-bit numbers, for 32 numbers each. */
+LANES_INLINE lanes affine_16_bit_scales(const struct unit_place *at)
+{
+    static const uint8_t places[3][16] = { { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 },
+                                           { 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7 },
+                                           { 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3 } };
+    __m256i words;
+    int kind = 0;
+    if (at->weight->group_cols == 32) {
+        words = _mm256_loadu2_m128i((const __m128i *)at->biases + at->index,
+                                    (const __m128i *)at->scales + at->index);
+    } else if (at->weight->group_cols == 64) {
+        __m128i scales = _mm_loadu_si64(at->scales + 8 * at->index);
+        words = _mm256_castsi128_si256(
+            _mm_unpacklo_epi64(scales, _mm_loadu_si64(at->biases + 8 * at->index)));
+        kind = 1;
+    } else {
+        __m128i scales = _mm_loadu_si32(at->scales + 4 * at->index);
+        words = _mm256_castsi128_si256(
+            _mm_unpacklo_epi32(scales, _mm_loadu_si32(at->biases + 4 * at->index)));
+        kind = 2;
+    }
+    __m128i table = _mm_loadu_si128((const __m128i *)places[kind]);
+    if (at->weight->scale_format == FORMAT_BF16) { /* the upper halves of floats */
+        __m512i upper = _mm512_slli_epi32(_mm512_cvtepu8_epi32(table), 16);
+        const __mmask32 odd = 0xaaaaaaaa;
+        return (lanes)_mm512_maskz_permutexvar_epi16(odd, upper, _mm512_castsi256_si512(words));
+    }
+    return (lanes)_mm512_cvtph_ps(_mm256_permutexvar_epi16(_mm256_cvtepu8_epi16(table), words));
+}
+#else
 /* Scales or biases of a whole unit's 2, 4 or 8 groups, 16-bit numbers, for 32 numbers each. */
-LANES_INLINE half_lanes affine_16_bit_scales(const struct unit_place *at, const uint8_t *array)
+LANES_INLINE half_lanes affine_16_bit_numbers(const struct unit_place *at, const uint8_t *array)
 {
     bool brain = at->weight->scale_format == FORMAT_BF16;
     if (at->weight->group_cols == 32) {
@@ -326,6 +358,12 @@ LANES_INLINE half_lanes affine_16_bit_scales(const struct unit_place *at, const 
     half_lanes s = half_lanes_from_16_bits((eight_words)(two_quads){ two, 0 }, brain);
     return half_four_times(s);
 }
+
+LANES_INLINE lanes affine_16_bit_scales(const struct unit_place *at)
+{
+    return lanes_join(affine_16_bit_numbers(at, at->scales), affine_16_bit_numbers(at, at->biases));
+}
+#endif
 
 /* Whether that is so for all units of all rows. */
 LANES_INLINE bool affine_is_usual(const struct weight *w)
@@ -364,8 +402,7 @@ LANES_INLINE void load_affine(struct unit *u, const struct unit_place *at, unsig
 
 LANES_INLINE void load_usual_affine(struct unit *u, const struct unit_place *at, unsigned bits)
 {
-    u->both =
-        lanes_join(affine_16_bit_scales(at, at->scales), affine_16_bit_scales(at, at->biases));
+    u->both = affine_16_bit_scales(at);
     struct unit_place whole = *at;
     whole.count = UNIT;
     load_affine_numbers(u, &whole, bits);

@@ -45,6 +45,7 @@ static void instruction_sets_agree_with_the_kernel(void **state)
     assert_int_equal(machine.avx512, kernel_lists("avx512f") && kernel_lists("avx512bw") &&
                                          kernel_lists("avx512dq") && kernel_lists("avx512vl") &&
                                          kernel_lists("avx512cd"));
+    assert_int_equal(machine.avx_vnni, machine.avx2 && kernel_lists("avx_vnni"));
     assert_int_equal(machine.avx512_vnni, machine.avx512 && kernel_lists("avx512_vnni"));
     assert_int_equal(machine.avx512_vbmi, machine.avx512 && kernel_lists("avx512vbmi"));
     assert_int_equal(machine.avx512_bf16, machine.avx512 && kernel_lists("avx512_bf16"));
