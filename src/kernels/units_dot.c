@@ -68,6 +68,16 @@ LANES_INLINE void fetch_ahead(const struct unit_place *at, int unit_bytes, size_
         __builtin_prefetch(ahead + line, 0, 1);
 }
 
+/* Scales and biases that lie on their own: those of the row behind this one. */
+LANES_INLINE void fetch_scales(const struct weight *w, const struct unit_place *at)
+{
+    if (!w->scales) return;
+    for (size_t line = 0; line < w->scale_row_bytes; line += CACHE_LINE) {
+        __builtin_prefetch(at->scales + w->scale_row_bytes + line, 0, 1);
+        __builtin_prefetch(at->biases + w->scale_row_bytes + line, 0, 1);
+    }
+}
+
 /* Some rows of a matrix, `step` apart, with some rows of activations; both counts are constants. */
 struct dot_part {
     size_t first, step, w_count;
@@ -80,8 +90,10 @@ LANES_INLINE void dot_some(const struct integer_block *b, struct dot_part p, uni
     size_t distance = p.w_count == 1 ? FETCH_AHEAD : FETCH_AHEAD_EACH;
     struct unit_place at[STREAMS];
     struct sums sums[STREAMS][SHARED_X] = { 0 };
-    for (size_t i = 0; i < p.w_count; i++)
+    for (size_t i = 0; i < p.w_count; i++) {
         at[i] = unit_row(b->weight, b->first + p.first + i * p.step);
+        fetch_scales(b->weight, &at[i]);
+    }
     for (size_t index = 0, left = b->weight->cols; left > 0; index++) {
         size_t count = min_size(UNIT, left);
 #pragma GCC unroll 4

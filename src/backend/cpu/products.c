@@ -7,8 +7,9 @@ enum { X_ROWS = 64, MATRIX_X_ROWS = 256 };
 /* Rows of a matrix that the matrix unit takes at once. */
 enum { MATRIX_BLOCK = 32 };
 
-/* Rows of a matrix that are worth asking for. */
-enum { HANDED_ROWS = 32 };
+/* Rows of a matrix that are worth asking for, where there are some times as many for each
+ * worker: a kernel reads longer streams faster. */
+enum { HANDED_ROWS_MIN = 32, HANDED_ROWS_MAX = 128, HANDED_PARTS = 8 };
 
 static const float *x_row(const struct product *p, size_t row)
 {
@@ -106,6 +107,13 @@ static void multiply_units(const struct product *p, const struct integer_unit *u
     }
 }
 
+static size_t handed_rows(const struct product *p)
+{
+    size_t rows = p->weight->rows / (HANDED_PARTS * p->worker.count);
+    rows = rows / HANDED_ROWS_MIN * HANDED_ROWS_MIN;
+    return max_size(HANDED_ROWS_MIN, min_size(HANDED_ROWS_MAX, rows));
+}
+
 void cpu_multiply_integers(const struct product *p)
 {
     size_t per_row = units_of(p->weight->cols);
@@ -113,7 +121,7 @@ void cpu_multiply_integers(const struct product *p)
     for (size_t r = 0; r < p->x_rows; r++)
         cpu_make_units(units + r * per_row, p->kernels, p->worker, x_row(p, r), p->weight->cols);
     worker_barrier(p->worker);
-    struct handout rows = handout_begin(p->worker, p->weight->rows, HANDED_ROWS);
+    struct handout rows = handout_begin(p->worker, p->weight->rows, handed_rows(p));
     for (struct share part; handout_next(&rows, &part);) multiply_units(p, units, part);
 }
 
