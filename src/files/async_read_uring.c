@@ -1,13 +1,13 @@
 /* async_read_uring.c: reads by the kernel's own queue.
  *
  *     reader's queues ─▶ submission queue ─▶ kernel ─▶ completion queue ─▶ finished
- *                     └───────────── one thread does all this ────────────┘
+ *     └── whoever has the reader's lock: ──┘         └─ the crew's thread, or the owner ─┘
+ *         mostly the owner, at once                     when he looks for finished reads
  *
- * The thread sleeps in the kernel until a read is finished or the owner writes to `bell`,
- * on which a read of the ring itself waits.  Nothing polls: io_uring with plain
- * interrupts, because a polling kernel thread would take one of the cores that compute.
- * That the thread lives as long as the ring matters: the kernel cancels the reads of
- * threads that end, and sessions of one engine may be fed by threads that do. */
+ * Who asks for an expert begins the read himself: a thread that had to be woken for it would
+ * first have to get one of the cores that compute.  The thread sleeps in the kernel until a
+ * read is finished, and begins those that had to wait for it.  Nothing polls: a polling kernel
+ * thread would take a core, too. */
 #include "base/status.h"
 #include "base/thread.h"
 #include "files/async_engine.h"
@@ -15,11 +15,13 @@
 #include <assert.h>
 #include <errno.h>
 #include <liburing.h>
-#include <sys/eventfd.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum {
-    RING_ENTRIES = 2 * DEPTH_MAX, /* one for the bell */
+    RING_ENTRIES = 2 * DEPTH_MAX, /* one more for the end */
     COUNT_LIMIT = 1 << 30,        /* of one attempt; the rest counts as a short read */
     FILES_REGISTERED_MAX = 512,   /* direct and plain descriptors */
     BUFFERS_MAX = 16384           /* the kernel's limit */
@@ -27,16 +29,13 @@ enum {
 
 struct uring_crew {
     struct read_crew crew;
-    struct io_uring ring;  /* the thread's */
+    struct io_uring ring;  /* with the reader's lock */
     bool files_registered; /* direct at 2 x file, plain after it */
     bool *lent;            /* [table_count] is memory registered for this tag?  Written when no read
                            of the tag is outstanding */
     size_t table_count;    /* 0: the kernel takes none */
     bool refused;          /* it takes no more */
-    uint64_t rings;        /* what was read from the bell */
-    int bell;              /* an eventfd; -1: none */
     pthread_t thread;
-    bool asleep; /* with the reader's lock: the thread hears nothing but the bell */
 };
 
 static struct uring_crew *uring_of(struct read_crew *crew)
@@ -65,62 +64,88 @@ static void prepare(struct uring_crew *u, struct async_read *read)
     io_uring_sqe_set_data(sqe, read);
 }
 
-static void listen_to_bell(struct uring_crew *u)
+/* With the reader's lock.  These failures pass: a signal, no memory or no room at the moment. */
+static void submit(struct uring_crew *u)
 {
-    struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
-    assert(sqe);
-    io_uring_prep_read(sqe, u->bell, &u->rings, sizeof u->rings, 0);
-    io_uring_sqe_set_data(sqe, NULL);
+    int result = 0;
+    while (io_uring_sq_ready(&u->ring) > 0 && (result = io_uring_submit(&u->ring)) < 0) {
+        assert(result == -EINTR || result == -EAGAIN || result == -EBUSY);
+        sched_yield();
+    }
 }
 
-/* Takes in what the kernel has finished; what is not complete goes on at once. */
-static void collect(struct uring_crew *u)
+/* With the reader's lock. */
+static void begin_reads(struct uring_crew *u)
 {
-    struct async_reader *reader = u->crew.reader;
+    struct async_read *read;
+    while ((read = async_reader_take(u->crew.reader, &u->crew))) prepare(u, read);
+    submit(u);
+}
+
+/* Takes one that the kernel has finished; NULL: there is none.  With the reader's lock. */
+static struct async_read *take_finished(struct uring_crew *u, int *result)
+{
     struct io_uring_cqe *cqe;
     while (io_uring_peek_cqe(&u->ring, &cqe) == 0) {
         struct async_read *read = io_uring_cqe_get_data(cqe);
-        int result = cqe->res;
+        *result = cqe->res;
         io_uring_cqe_seen(&u->ring, cqe);
-        if (!read) {
-            listen_to_bell(u);
-            continue;
-        }
+        if (read) return read; /* else it is only the end */
+    }
+    return NULL;
+}
+
+/* Takes in all that the kernel has finished; what is not complete goes on at once.  With the
+ * reader's lock, which is let go while contents are checked. */
+static void collect(struct uring_crew *u)
+{
+    struct async_reader *reader = u->crew.reader;
+    struct async_read *read;
+    int result;
+    while ((read = take_finished(u, &result))) {
         const struct read_source *source = &reader->sources[read->file];
         if (source->descriptor < 0) result = -ENOENT; /* a file that is not there */
-        if (!read_advance(read, source, result)) {
-            prepare(u, read);
-            continue;
-        }
-        read_leave_no_trace(read, source);
-        pthread_mutex_lock(&reader->lock);
-        async_reader_finish(reader, read);
+        if (result == -ECANCELED) result = -EINTR;    /* the thread that began it has ended */
         pthread_mutex_unlock(&reader->lock);
+        bool complete = read_advance(read, source, result);
+        if (complete) read_leave_no_trace(read, source);
+        pthread_mutex_lock(&reader->lock);
+        if (complete)
+            async_reader_finish(reader, read);
+        else
+            prepare(u, read);
     }
+    begin_reads(u);
+}
+
+/* The scheduler lets a thread that asks for short turns go first when it wakes; a system that
+ * does not know this takes no notice. */
+static void take_short_turns(void)
+{
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period; /* nanoseconds */
+    } turns = { .size = sizeof turns, .policy = SCHED_OTHER, .runtime = 100000 };
+    (void)syscall(SYS_sched_setattr, 0, &turns, 0);
 }
 
 static void *work(void *argument)
 {
     struct uring_crew *u = argument;
     struct async_reader *reader = u->crew.reader;
-    listen_to_bell(u);
-    for (;;) {
-        struct async_read *read;
+    take_short_turns();
+    for (bool stop = false; !stop;) {
+        struct pollfd finished = { .fd = u->ring.ring_fd, .events = POLLIN };
+        (void)poll(&finished, 1, -1); /* the ring itself is for whoever has the lock */
         pthread_mutex_lock(&reader->lock);
-        while ((read = async_reader_take(reader, &u->crew))) prepare(u, read);
-        u->asleep = true;
-        bool stop = reader->stop;
-        pthread_mutex_unlock(&reader->lock);
-        if (stop) return NULL;
-        int result = io_uring_submit_and_wait(&u->ring, 1);
-        /* These pass: a signal, no memory or no room at the moment. */
-        assert(result >= 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY);
-        (void)result;
-        pthread_mutex_lock(&reader->lock);
-        u->asleep = false;
-        pthread_mutex_unlock(&reader->lock);
         collect(u);
+        stop = reader->stop;
+        pthread_mutex_unlock(&reader->lock);
     }
+    return NULL;
 }
 
 /* ---------------------------------------------------------------- functions */
@@ -129,9 +154,19 @@ static void uring_wake(struct read_crew *crew, uint32_t room)
 {
     struct uring_crew *u = uring_of(crew);
     (void)room;
-    if (!u->asleep) return; /* it looks at the queues before it sleeps */
-    u->asleep = false;
-    eventfd_write(u->bell, 1);
+    if (crew->reader->stop) {
+        struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
+        assert(sqe);
+        io_uring_prep_nop(sqe);
+        io_uring_sqe_set_data(sqe, NULL);
+    }
+    begin_reads(u);
+}
+
+static void uring_help(struct read_crew *crew, bool block)
+{
+    (void)block; /* the thread will tell */
+    collect(uring_of(crew));
 }
 
 /* The kernel pins the pages, as far as the limit on locked memory allows.  What it refuses
@@ -159,13 +194,16 @@ static void uring_free(struct read_crew *crew)
     const mf_allocator *allocator = crew->reader->allocator;
     pthread_join(u->thread, NULL);
     io_uring_queue_exit(&u->ring);
-    close(u->bell);
     drop_table(u);
     allocator->release(allocator->user, u, sizeof *u);
 }
 
 static const struct read_crew_functions uring_functions = {
-    .name = "io_uring", .wake = uring_wake, .free = uring_free, .lend = uring_lend
+    .name = "io_uring",
+    .wake = uring_wake,
+    .free = uring_free,
+    .help = uring_help,
+    .lend = uring_lend,
 };
 
 /* Registered files save the kernel a lookup per read; without them it works too. */
@@ -210,18 +248,11 @@ static mf_status start(struct uring_crew *u, mf_error *why)
     int result = io_uring_queue_init(RING_ENTRIES, &u->ring, 0);
     if (result < 0)
         return fail_errno(why, MF_ERR_UNSUPPORTED, -result, "io_uring cannot be used here");
-    u->bell = eventfd(0, EFD_CLOEXEC);
-    if (u->bell < 0) {
-        result = errno;
-        io_uring_queue_exit(&u->ring);
-        return fail_errno(why, MF_ERR_UNSUPPORTED, result, "no eventfd can be had");
-    }
     register_files(u);
     prepare_buffers(u);
     result = thread_start(&u->thread, NULL, work, u);
     if (result == 0) return MF_OK;
     io_uring_queue_exit(&u->ring);
-    close(u->bell);
     drop_table(u);
     return fail_errno(why, MF_ERR_UNSUPPORTED, result, "no thread for io_uring could be started");
 }

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -285,6 +286,33 @@ static void demand_goes_first(void **state)
     end();
 }
 
+static void *submit_and_end(void *reads)
+{
+    async_reader_submit(reader, reads);
+    return NULL;
+}
+
+/* The kernel takes care of what a thread has begun, and may give it up with the thread. */
+static void whoever_asks_may_end(void **state)
+{
+    (void)state;
+    static struct async_read reads[READS];
+    for (size_t t = 0; t < COUNT_OF(trials); t++) {
+        if (!begin(&trials[t])) continue;
+        for (int round = 0; round < 20; round++) {
+            pthread_t asker;
+            memset(buffers, 0, (size_t)READS * BUFFER_BYTES);
+            for (size_t i = 0; i < READS; i++)
+                reads[i] = read_at(i, (uint64_t)rand() % (FILE_BYTES - READ_MAX), READ_MAX, i % 2);
+            link_all(reads, READS);
+            assert_int_equal(pthread_create(&asker, NULL, submit_and_end, reads), 0);
+            assert_int_equal(pthread_join(asker, NULL), 0);
+            assert_int_equal(finish(READS), READS);
+        }
+        end();
+    }
+}
+
 static void signals_are_left_to_the_caller(void **state)
 {
     (void)state;
@@ -336,6 +364,7 @@ int main(void)
         cmocka_unit_test(errors_that_pass_and_errors_that_stay),
         cmocka_unit_test(a_file_that_is_not_there),
         cmocka_unit_test(demand_goes_first),
+        cmocka_unit_test(whoever_asks_may_end),
         cmocka_unit_test(signals_are_left_to_the_caller),
         cmocka_unit_test(without_memory_there_is_no_reader),
     };
