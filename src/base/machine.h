@@ -11,8 +11,8 @@ struct machine {
     size_t page_bytes;
     bool steady_ticks; /* the CPU has a counter that is a clock: as fast always, on all cores */
     bool avx2;         /* AVX2, FMA and F16C */
-    bool avx_vnni;
-    bool avx512; /* F, BW, DQ, VL, CD */
+    bool avx_vnni;     /* products of bytes in 256-bit registers */
+    bool avx512;       /* F, BW, DQ, VL, CD */
     bool avx512_vnni;
     bool avx512_bf16;
     bool avx512_vbmi;

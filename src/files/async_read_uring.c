@@ -119,7 +119,8 @@ static void collect(struct uring_crew *u)
 }
 
 /* The scheduler lets a thread that asks for short turns go first when it wakes; a system that
- * does not know this takes no notice. */
+ * does not know this takes no notice.  Who runs under another policy than the usual one is left
+ * alone. */
 static void take_short_turns(void)
 {
     struct {
@@ -128,7 +129,10 @@ static void take_short_turns(void)
         int32_t nice;
         uint32_t priority;
         uint64_t runtime, deadline, period; /* nanoseconds */
-    } turns = { .size = sizeof turns, .policy = SCHED_OTHER, .runtime = 100000 };
+    } turns = { .size = sizeof turns };
+    if (syscall(SYS_sched_getattr, 0, &turns, sizeof turns, 0) != 0) return;
+    if (turns.policy != SCHED_OTHER) return;
+    turns.runtime = 100000;
     (void)syscall(SYS_sched_setattr, 0, &turns, 0);
 }
 

@@ -321,13 +321,13 @@ LANES_INLINE lanes affine_16_bit_scales(const struct unit_place *at)
                                     (const __m128i *)at->scales + at->index);
     } else if (at->weight->group_cols == 64) {
         __m128i scales = _mm_loadu_si64(at->scales + 8 * at->index);
-        words = _mm256_castsi128_si256(
-            _mm_unpacklo_epi64(scales, _mm_loadu_si64(at->biases + 8 * at->index)));
+        __m128i biases = _mm_loadu_si64(at->biases + 8 * at->index);
+        words = _mm256_castsi128_si256(_mm_unpacklo_epi64(scales, biases));
         kind = 1;
     } else {
-        __m128i scales = _mm_loadu_si32(at->scales + 4 * at->index);
-        words = _mm256_castsi128_si256(
-            _mm_unpacklo_epi32(scales, _mm_loadu_si32(at->biases + 4 * at->index)));
+        __m128i scales = _mm_cvtsi32_si128((int)load_u32(at->scales + 4 * at->index));
+        __m128i biases = _mm_cvtsi32_si128((int)load_u32(at->biases + 4 * at->index));
+        words = _mm256_castsi128_si256(_mm_unpacklo_epi32(scales, biases));
         kind = 2;
     }
     __m128i table = _mm_loadu_si128((const __m128i *)places[kind]);
