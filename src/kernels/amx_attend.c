@@ -45,7 +45,7 @@ LANES_INLINE __m512 load_f16(const uint16_t *row, __mmask16 columns)
 
 LANES_INLINE __mmask16 first_lanes(size_t count)
 {
-    return count >= 16 ? 0xffff : (__mmask16)((1u << count) - 1);
+    return (__mmask16)(count >= 16 ? 0xffffu : (1u << count) - 1);
 }
 
 /* An A operand block from 32 rows of f16: its 16 rows are their columns.  Rows from
