@@ -167,7 +167,7 @@ static void run_prompt(const struct kernels *k, const struct case_task *t)
 /* Row r, which sees `seen` positions. */
 static void double_row(const struct case_task *t, const struct cache *c, size_t r, size_t seen)
 {
-    enum { DEPTH_MAX = 512 };
+    enum { DEPTH_MAX = 1200 };
     double weights[DEPTH_MAX], most = -INFINITY, sum = 0;
     size_t n = t->what.n, m = t->what.m, stride = value_stride(&t->what);
     for (size_t p = 0; p < seen; p++) {
@@ -423,6 +423,7 @@ static const struct case_shape prompts[] = {
     { 31, 33, 90, 9, 129 },
     { 1, 1, 3, 1, 3 },
     { 64, 64, 6, 2, 300 },
+    { 64, 48, 200, 2, 1100 }, /* more tiles than wait at a time */
     { 0 },
 };
 

@@ -70,7 +70,7 @@ struct async_reader {
     struct read_crew *crews[CHOICE_WAYS];
     uint32_t crew_count;
 
-    /* Guards what follows.  Nobody holds it while he reads. */
+    /* Guards what follows.  Nobody holds it while he waits for a read. */
     pthread_mutex_t lock;
     pthread_cond_t done; /* something is finished */
     struct read_queue demand, ahead, finished;

@@ -403,10 +403,11 @@ static void weigh_beside(const struct pieces *all, const struct piece *p,
     finish(all, p, 1, &second);
 }
 
-static void attend_waiting(const struct attend_block *b)
+/* All tiles that wait. */
+static void attend_tiles(const struct attend_block *b)
 {
     struct pieces all = { .block = b, .l = attend_layout(b) };
-    struct piece before, now, after;
+    struct piece before = { 0 }, now = { 0 }, after = { 0 };
     bool has_before = false, has_now = next_piece(&all, &now), has_after;
     configure_tiles();
     finish_stores();
@@ -435,11 +436,11 @@ void NAMED(amx_attend_tile)(const struct attend_block *b, const struct attend_ti
     pack_keys((uint32_t *)(void *)l.keys + index * ATTEND_TILE * l.key_padded / 2, b, tile);
     pack_values((uint32_t *)(void *)l.values + index * ATTEND_TILE * l.value_padded / 2, b, tile,
                 l.value_padded);
-    if (waiting->count == ATTEND_WAITING) attend_waiting(b);
+    if (waiting->count == ATTEND_WAITING) attend_tiles(b);
 }
 
 void NAMED(amx_attend_end)(const struct attend_block *b)
 {
-    attend_waiting(b);
+    attend_tiles(b);
     NAMED(attend_end)(b);
 }

@@ -148,7 +148,7 @@ static void multiply_block(float *sums, const float *w, size_t cols, const float
     for (size_t r = 0; r < BLOCK_ROWS; r += TALL, w += TALL * cols, sums += TALL * LANES) {
         if (packs == WIDE)
             multiply_rows(sums, w, cols, pack, WIDE);
-        else if (packs == 2)
+        else if (WIDE > 2 && packs == 2)
             multiply_rows(sums, w, cols, pack, 2);
         else
             multiply_rows(sums, w, cols, pack, 1);

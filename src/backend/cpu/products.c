@@ -7,8 +7,8 @@ enum { X_ROWS = 64, MATRIX_X_ROWS = 256 };
 /* Rows of a matrix that the matrix unit takes at once. */
 enum { MATRIX_BLOCK = 32 };
 
-/* Rows of a matrix that are worth asking for, where there are some times as many for each
- * worker: a kernel reads longer streams faster. */
+/* Rows of a matrix that are worth asking for: as many as a kernel needs for long streams, but
+ * some times less than each worker's share, so that all finish together. */
 enum { HANDED_ROWS_MIN = 32, HANDED_ROWS_MAX = 128, HANDED_PARTS = 8 };
 
 static const float *x_row(const struct product *p, size_t row)
