@@ -1,14 +1,14 @@
 /* amx_matrix.c: bf16 products on the tiles of AMX.
  *
- * Weights become bf16 by pieces of 32 rows and 256 columns, which stay in a near cache.  While
- * the tiles work on one piece another one is made, between two of their instructions: tiles
- * and vectors are units of their own, and the CPU keeps both busy if what they do lies close
- * together.
+ * Weights become bf16 by strips of 32 rows and 64 columns (or, where a format does not lend
+ * itself to it, by pieces of 256), which stay in a near cache.  While the tiles work on one
+ * another one is made, between two of their instructions: tiles and vectors are units of their
+ * own, and the CPU keeps both busy if what they do lies close together.
  *
- *     rows of activations    which piece is made meanwhile
- *     up to 48               the next one: two of them fit the nearest cache
- *     more                   the same columns of the next 32 rows: a piece is used once for
- *                            every 48 rows, and with all columns at hand sums stay in tiles
+ *     rows of activations    which one is made meanwhile
+ *     up to 48               the next one: both fit the nearest cache beside activations
+ *     more                   the same columns of the next 32 rows: it is used once for every
+ *                            48 rows, and with all columns at hand sums stay in tiles
  *
  * A tile is 16 rows of 64 bytes.  Weights are the first operand, activations the second one,
  * in pairs; up to six tiles of sums share the loads:
@@ -18,7 +18,6 @@
  *     rows 16-31   sums 2    sums 3    sums 5     and are transposed on their way out */
 #include "kernels/amx_pieces.h"
 #include "kernels/lanes_transpose.h"
-#include "kernels/panel_units.h"
 
 #if defined(__AMX_BF16__)
 
@@ -168,50 +167,64 @@ LANES_INLINE void plain_steps(const struct stream *s, const uint16_t *piece, con
 
 typedef void (*open_function)(struct open_unit *out, const struct panel_row *row);
 
-/* The same for whole pieces that a few rows are multiplied with, where making the next piece
- * takes as long as the products: four rows in a step, a quarter of one at a time.  With a
- * neighbour on the core the CPU looks ahead no further than that. */
-LANES_INLINE void close_steps(struct stream *s, const uint16_t *piece, const uint16_t *a,
+LANES_INLINE void open_rows(struct stream *s, size_t first, size_t count, open_function open)
+{
+#pragma GCC unroll 4
+    for (size_t i = first; i < first + count; i++) {
+        s->rows[i].at.count = UNIT;
+        open(&s->open[i], &s->rows[i]);
+        s->rows[i].at.index++;
+    }
+}
+
+/* The steps of a strip, and between them the next one, where making it takes as long as the
+ * products: two vectors of two rows between two tile instructions.  With a neighbour on the core
+ * the CPU looks ahead no further than that. */
+LANES_INLINE void close_steps(struct stream *s, const uint16_t *strip, const uint16_t *a,
                               size_t packs, open_function open, struct panel_kind kind)
 {
-    enum { ROWS = PIECE_ROWS / (UNIT / TILE_COLS) };
-    size_t pack = PACK_ROWS * s->cols;
-    uint16_t *out = s->piece;
-    struct panel_row *rows = s->rows, *end = rows + PIECE_ROWS;
-    for (; rows < end; rows += ROWS, piece += STEP, a += TILE_COLS * PACK_ROWS) {
-        struct open_unit units[ROWS];
-#pragma GCC unroll 4
-        for (size_t i = 0; i < ROWS; i++) {
-            rows[i].at.count = UNIT;
-            open(&units[i], &rows[i]);
-            rows[i].at.index++;
-        }
+    enum { ROWS = PIECE_ROWS / (SLOTS * STRIP / STEP) };
+    size_t pack = PACK_ROWS * s->cols, quarter = s->strip;
+    uint16_t *out = strip_in_ring(s, s->block, s->unit, quarter);
+    for (size_t r = 0; r < PIECE_ROWS; r += ROWS * SLOTS) {
 #pragma GCC unroll 8
         for (int slot = 0; slot < SLOTS; slot++) {
-            slot_of_step(slot, piece, a, pack, packs);
-            const struct open_unit *unit = &units[slot / 2];
-            uint16_t *row = out + slot / 2 * TILE_COLS;
-            size_t quarter = slot % 2 * 2;
-            panel_quarter(row, STEP, unit, quarter, kind);
-            panel_quarter(row, STEP, unit, quarter + 1, kind);
+            size_t row = r + ROWS * (size_t)slot;
+            if (quarter == 0 && slot % 2 == 0) open_rows(s, row, 2 * ROWS, open);
+            if (packs > 0) slot_of_step(slot, strip, a, pack, packs);
+#pragma GCC unroll 2
+            for (size_t i = row; i < row + ROWS; i++)
+                panel_quarter(out + i * TILE_COLS, STEP, &s->open[i], quarter, kind);
         }
-        out += ROWS * TILE_COLS;
+        strip += STEP;
+        a += TILE_COLS * PACK_ROWS;
     }
-    s->row = PIECE_ROWS;
 }
 
 #define DEFINE_CLOSE_STEPS(id, name)                                                               \
-    static void close_steps_##name(struct stream *s, const uint16_t *piece, const uint16_t *a,     \
+    static void close_steps_##name(struct stream *s, const uint16_t *strip, const uint16_t *a,     \
                                    size_t packs)                                                   \
     {                                                                                              \
         if (packs == 3)                                                                            \
-            close_steps(s, piece, a, 3, open_##name, kind_##name);                                 \
+            close_steps(s, strip, a, 3, open_##name, kind_##name);                                 \
         else if (packs == 2)                                                                       \
-            close_steps(s, piece, a, 2, open_##name, kind_##name);                                 \
+            close_steps(s, strip, a, 2, open_##name, kind_##name);                                 \
+        else if (packs == 1)                                                                       \
+            close_steps(s, strip, a, 1, open_##name, kind_##name);                                 \
         else                                                                                       \
-            close_steps(s, piece, a, 1, open_##name, kind_##name);                                 \
+            close_steps(s, strip, a, 0, open_##name, kind_##name);                                 \
     }
 CLOSE_FORMATS(DEFINE_CLOSE_STEPS)
+
+static bool blocks_are_whole(const struct matrix_product *p)
+{
+    size_t before = (p->rows - 1) / PIECE_ROWS;
+    for (size_t i = 0; i < 2; i++) {
+        const struct matrix_rows *from = &p->from[i];
+        if (from->first + before * from->next + TILE > from->end) return false;
+    }
+    return true;
+}
 
 static close_steps_function close_steps_for(const struct matrix_product *p)
 {
@@ -223,25 +236,62 @@ static close_steps_function close_steps_for(const struct matrix_product *p)
     bool same = first->format == second->format;
     bool known =
         first->format != FORMAT_AFFINE4 || (affine_is_usual(first) && affine_is_usual(second));
-    return same && known ? functions[first->format] : NULL;
+    return same && known && blocks_are_whole(p) ? functions[first->format] : NULL;
 }
 
-/* A piece with one to three packs; what is left to be made of another one is made. */
+static void multiply_made(const struct stream *s, const uint16_t *piece, const uint16_t *a,
+                          size_t count, size_t packs)
+{
+    if (packs == 3)
+        plain_steps(s, piece, a, count, 3);
+    else if (packs == 2)
+        plain_steps(s, piece, a, count, 2);
+    else
+        plain_steps(s, piece, a, count, 1);
+}
+
+/* Meanwhile the next piece is made. */
 static void multiply_piece(struct stream *s, const uint16_t *piece, const uint16_t *a, size_t count,
                            size_t packs)
 {
-    if (s->row == PIECE_ROWS && packs == 3)
-        plain_steps(s, piece, a, count, 3);
-    else if (s->row == PIECE_ROWS && packs == 2)
-        plain_steps(s, piece, a, count, 2);
-    else if (count == UNIT && s->close_steps && piece_is_whole(s))
-        s->close_steps(s, piece, a, packs);
+    begin_piece(s);
+    if (s->row == PIECE_ROWS)
+        multiply_made(s, piece, a, count, packs);
     else if (packs == 3)
         piece_steps(s, piece, a, count, 3);
     else if (packs == 2)
         piece_steps(s, piece, a, count, 2);
     else
         piece_steps(s, piece, a, count, 1);
+    end_piece(s);
+}
+
+/* Meanwhile the next strip is made; of 0 packs: only that. */
+static void multiply_strip(struct stream *s, const uint16_t *strip, const uint16_t *a, size_t packs)
+{
+    if (s->block == s->blocks) {
+        multiply_made(s, strip, a, QUARTER, packs);
+        return;
+    }
+    s->close_steps(s, strip, a, packs);
+    if (++s->strip < STRIPS) return;
+    s->strip = 0;
+    next_unit(s);
+}
+
+/* A block of 32 rows with the first group of packs. */
+static void multiply_first(struct stream *s, size_t block, const uint16_t *a, size_t packs)
+{
+    for (size_t unit = 0; unit < s->units; unit++, a += UNIT * PACK_ROWS) {
+        if (!s->close_steps) {
+            size_t count = min_size(UNIT, s->cols - unit * UNIT);
+            multiply_piece(s, strip_in_ring(s, block, unit, 0), a, count, packs);
+            continue;
+        }
+        for (size_t strip = 0; strip < STRIPS; strip++)
+            multiply_strip(s, strip_in_ring(s, block, unit, strip), a + strip * QUARTER * PACK_ROWS,
+                           packs);
+    }
 }
 
 /* A block of 32 rows with a group of packs. */
@@ -249,12 +299,10 @@ static void multiply_group(struct stream *s, size_t block, size_t x, size_t pack
 {
     const uint16_t *a = s->packs + x * s->cols;
     zero_sums(packs);
-    for (size_t unit = 0; unit < s->units; unit++, a += UNIT * PACK_ROWS) {
-        const uint16_t *piece = piece_in_ring(s, block * s->units + unit);
-        if (x == 0) begin_piece(s);
-        multiply_piece(s, piece, a, min_size(UNIT, s->cols - unit * UNIT), packs);
-        if (x == 0) end_piece(s);
-    }
+    if (x == 0)
+        multiply_first(s, block, a, packs);
+    else
+        multiply_made(s, strip_in_ring(s, block, 0, 0), a, s->cols, packs);
     store_sums(s->sums, packs);
 }
 
@@ -331,6 +379,15 @@ static size_t block_x(const struct matrix_product *p)
     return align_up((p->x_rows + blocks - 1) / blocks, PACK_ROWS);
 }
 
+static void make_ahead(struct stream *s)
+{
+    for (size_t i = 0; i < s->ahead && s->close_steps; i++) multiply_strip(s, NULL, NULL, 0);
+    for (size_t i = 0; i < s->ahead && !s->close_steps; i += STRIPS) {
+        begin_piece(s);
+        end_piece(s);
+    }
+}
+
 static void begin_stream(struct stream *s)
 {
     const struct matrix_product *p = s->product;
@@ -339,17 +396,15 @@ static void begin_stream(struct stream *s)
     s->x_rows = min_size(block_x(p), p->x_rows - s->x);
     s->blocks = (p->rows + PIECE_ROWS - 1) / PIECE_ROWS;
     s->units = units_of(s->cols);
-    s->ahead = s->x_rows > GROUP_ROWS ? s->units : 1;
     s->sums = p->room;
     s->ring = (uint16_t *)(void *)(s->sums + GROUP_SUMS);
     s->lines = s->ring + 2 * s->units * PIECE;
     for (size_t i = 0; i < 2; i++) s->make[i] = NAMED(panel_unit_for)(p->from[i].weight);
     s->close_steps = close_steps_for(p);
+    s->ahead = s->close_steps ? 1 : STRIPS;
+    if (s->x_rows > GROUP_ROWS) s->ahead = s->units * STRIPS;
     open_first_block(s);
-    for (size_t i = 0; i < s->ahead; i++) {
-        begin_piece(s);
-        end_piece(s);
-    }
+    make_ahead(s);
 }
 
 /* All rows of weights with a block of activations, from `x` on. */

@@ -1,15 +1,16 @@
 /* amx_pieces.h: rows of weights become bf16 piece by piece, for amx_matrix.c.
  *
- * A piece is 32 rows and 256 columns, in steps of 32 columns:
+ * A piece is 32 rows and 256 columns, in steps of 32 columns; two steps are a strip:
  *
  *     [8 steps][32 rows][32 columns]      two tiles in a step
  *
- * Pieces are made in the order in which they are multiplied, row by row, into a ring; while one
- * is multiplied, the one that is `ahead` places further is made. */
+ * Pieces are made in the order in which they are multiplied, into a ring; while one is
+ * multiplied, the one that is `ahead` further is made: row by row or, for some formats, strip by
+ * strip. */
 #ifndef KERNELS_AMX_PIECES_H
 #define KERNELS_AMX_PIECES_H
 
-#include "kernels/panels.h"
+#include "kernels/panel_units.h"
 
 #if defined(__AMX_BF16__)
 
@@ -19,10 +20,12 @@ enum {
     PIECE_ROWS = 2 * TILE,
     STEP = PIECE_ROWS * TILE_COLS, /* numbers of a piece that one step of the tiles takes */
     PIECE = PIECE_ROWS * UNIT,
+    STRIPS = QUARTERS, /* of a piece */
+    STRIP = PIECE / STRIPS,
 };
 
 struct stream;
-typedef void (*close_steps_function)(struct stream *s, const uint16_t *piece, const uint16_t *a,
+typedef void (*close_steps_function)(struct stream *s, const uint16_t *strip, const uint16_t *a,
                                      size_t packs);
 
 struct stream {
@@ -32,7 +35,7 @@ struct stream {
     size_t x_rows, cols;   /* a multiple of TILE_COLS */
     size_t blocks, units;  /* of 32 rows and 256 columns: pieces down and across */
     float *sums;           /* [2][3 packs][TILE_SUMS] */
-    uint16_t *ring;        /* [2 * ahead] pieces, in the order in which they are made */
+    uint16_t *ring;        /* [2 * ahead] strips, in the order in which they are made */
     size_t ahead;          /* so many are there when the first one is multiplied */
 
     /* The piece that is made. */
@@ -41,9 +44,13 @@ struct stream {
     size_t count;       /* of its columns */
     size_t row;         /* the next one; PIECE_ROWS: all are there */
     panel_unit_function make[2];
-    close_steps_function close_steps; /* NULL: none */
     struct panel_row rows[PIECE_ROWS];
     uint16_t *lines;
+
+    /* Strip by strip. */
+    close_steps_function close_steps; /* NULL: row by row */
+    size_t strip;                     /* the next one of the piece */
+    struct open_unit open[PIECE_ROWS];
 };
 
 static inline void open_first_block(struct stream *s)
@@ -93,9 +100,18 @@ static inline void make_rest(struct stream *s)
     while (s->row < PIECE_ROWS) make_row(s);
 }
 
-static inline uint16_t *piece_in_ring(const struct stream *s, size_t number)
+static inline uint16_t *strip_in_ring(const struct stream *s, size_t block, size_t unit,
+                                      size_t strip)
 {
-    return s->ring + number % (2 * s->ahead) * PIECE;
+    size_t number = (block * s->units + unit) * STRIPS + strip;
+    return s->ring + number % (2 * s->ahead) * STRIP;
+}
+
+static inline void next_unit(struct stream *s)
+{
+    if (++s->unit < s->units) return;
+    s->unit = 0;
+    if (++s->block < s->blocks) open_next_block(s);
 }
 
 /* Behind the last piece nothing is left to be made. */
@@ -103,7 +119,7 @@ static inline void begin_piece(struct stream *s)
 {
     if (s->block == s->blocks) return;
     s->count = min_size(UNIT, s->product->from[0].weight->cols - s->unit * UNIT);
-    s->piece = piece_in_ring(s, s->block * s->units + s->unit);
+    s->piece = strip_in_ring(s, s->block, s->unit, 0);
     s->row = 0;
 }
 
@@ -111,16 +127,7 @@ static inline void end_piece(struct stream *s)
 {
     if (s->block == s->blocks) return;
     make_rest(s);
-    if (++s->unit < s->units) return;
-    s->unit = 0;
-    if (++s->block < s->blocks) open_next_block(s);
-}
-
-/* All rows and columns of the piece that is to be made are there. */
-static inline bool piece_is_whole(const struct stream *s)
-{
-    bool rows = s->rows[TILE - 1].exists && s->rows[PIECE_ROWS - 1].exists;
-    return s->row == 0 && s->count == UNIT && rows;
+    next_unit(s);
 }
 
 #endif

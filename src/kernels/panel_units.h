@@ -1,8 +1,10 @@
 /* panel_units.h: units of weights become bf16, a quarter at a time.
  *
  * A number is q·scale + min in f32, rounded once, then to the nearest bf16.  A unit is opened
- * first, which leaves its numbers and scales in memory, not in registers: what loads can spread
- * and widen would else keep the one unit of the CPU busy that permutes registers. */
+ * first, which leaves its scales in memory, and its numbers in a byte each.  Not in registers:
+ * what loads can spread and widen would else keep the one unit of the CPU busy that permutes
+ * registers.  Numbers of the most usual formats stay as they are stored: the files' own bytes
+ * index a table, and open units, of which there are many at a time, fit a near cache. */
 #ifndef KERNELS_PANEL_UNITS_H
 #define KERNELS_PANEL_UNITS_H
 
@@ -13,18 +15,25 @@
 enum { VECTOR = 32, QUARTER = 64, QUARTERS = UNIT / QUARTER };
 
 struct open_unit {
-    const uint8_t *q; /* one in a byte, or as Q4_K has them */
+    const uint8_t *q; /* what the kind says */
     size_t count;
     _Alignas(CACHE_LINE) float scales[LANES]; /* for groups of 32 mins are the second half */
     float mins[LANES];
     uint8_t bytes[UNIT];
 };
 
+/* Where an open unit's numbers are. */
+enum unit_numbers {
+    NUMBERS_IN_BYTES,
+    NUMBERS_IN_Q4_K,    /* two in a byte: one of a group and one of the next group */
+    NUMBERS_IN_NIBBLES, /* two in a byte, neighbours */
+};
+
 /* What is constant for a format. */
 struct panel_kind {
-    bool few;    /* all numbers are below 16 */
-    bool halves; /* two numbers in a byte: those of a group and of the next one */
-    int group;   /* numbers that share a scale: 16 or 32 */
+    bool few;  /* all numbers are below 16 */
+    int group; /* numbers that share a scale: 16 or 32 */
+    enum unit_numbers numbers;
 };
 
 LANES_INLINE void fetch(const struct panel_row *row, size_t size)
@@ -45,16 +54,29 @@ LANES_INLINE void open_bytes(struct open_unit *out, const struct unit *u, size_t
     out->count = count;
 }
 
-/* Q4_K is most of what people have: a group's low or high halves of 32 bytes index its table as
- * they are. */
-LANES_INLINE void open_halves_q4_k(struct open_unit *out, const struct panel_row *row)
+LANES_INLINE void open_q4_k_block(struct open_unit *out, const struct unit_place *at)
 {
-    const struct block_q4_k *b = (const struct block_q4_k *)row->at.values + row->at.index;
-    fetch(row, sizeof *b);
+    const struct block_q4_k *b = (const struct block_q4_k *)at->values + at->index;
     lanes_store(out->scales, k_scales(b->d, b->scales, 1.0f));
-    __asm__("" : "+m"(out->scales));
     out->q = b->qs;
-    out->count = UNIT;
+}
+
+LANES_INLINE void open_nibbles(struct open_unit *out, const struct unit_place *at)
+{
+    lanes_store(out->scales, affine_16_bit_scales(at));
+    out->q = at->values + at->index * (UNIT / 2);
+}
+
+/* A unit whose numbers stay as they are stored. */
+LANES_INLINE void open_stored(struct open_unit *out, const struct unit_place *at,
+                              enum unit_numbers numbers)
+{
+    if (numbers == NUMBERS_IN_Q4_K)
+        open_q4_k_block(out, at);
+    else
+        open_nibbles(out, at);
+    __asm__("" : "+m"(out->scales));
+    out->count = at->count;
 }
 
 /* ------------------------------------------------------------------- quarters */
@@ -92,6 +114,13 @@ LANES_INLINE __m512i load_words(const uint8_t *q)
     return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)q));
 }
 
+/* 32 numbers of which neighbours share a byte. */
+LANES_INLINE __m512i load_nibbles(const uint8_t *q)
+{
+    __m512i b = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)q));
+    return (b | _mm512_slli_epi32(b, 12)) & _mm512_set1_epi16(15);
+}
+
 LANES_INLINE void look_up(uint16_t *out, __m512i indices, __m512i table)
 {
     _mm512_storeu_si512(out, _mm512_permutexvar_epi16(indices, table));
@@ -99,15 +128,19 @@ LANES_INLINE void look_up(uint16_t *out, __m512i indices, __m512i table)
 
 /* 64 numbers in two groups of 32. */
 LANES_INLINE void look_up_32s(uint16_t *out, size_t step, const uint8_t *q, const float *scales,
-                              const float *mins, bool halves)
+                              const float *mins, enum unit_numbers numbers)
 {
     const __m512i low = _mm512_set1_epi16(15), second = _mm512_set1_epi16(16);
-    __m512i table = two_groups(scales, mins), first = load_words(q);
-    if (halves) {
-        look_up(out, first & low, table);
-        look_up(out + step, _mm512_srli_epi16(first, 4) | second, table);
+    __m512i table = two_groups(scales, mins);
+    if (numbers == NUMBERS_IN_Q4_K) {
+        __m512i both = load_words(q);
+        look_up(out, both & low, table);
+        look_up(out + step, _mm512_srli_epi16(both, 4) | second, table);
+    } else if (numbers == NUMBERS_IN_NIBBLES) {
+        look_up(out, load_nibbles(q), table);
+        look_up(out + step, load_nibbles(q + VECTOR / 2) | second, table);
     } else {
-        look_up(out, first, table);
+        look_up(out, load_words(q), table);
         look_up(out + step, load_words(q + VECTOR) | second, table);
     }
 }
@@ -125,12 +158,11 @@ LANES_INLINE void panel_quarter(uint16_t *out, size_t step, const struct open_un
                                 size_t quarter, struct panel_kind kind)
 {
     const float *scales = u->scales, *mins = kind.group == 32 ? u->scales + 8 : u->mins;
-    const uint8_t *q = u->q + (kind.halves ? VECTOR : QUARTER) * quarter;
-    out += 2 * quarter * step;
     scales += QUARTER / kind.group * quarter;
     mins += QUARTER / kind.group * quarter;
+    const uint8_t *q = u->q + (kind.numbers == NUMBERS_IN_BYTES ? QUARTER : QUARTER / 2) * quarter;
     if (kind.few && kind.group == 32) {
-        look_up_32s(out, step, q, scales, mins, kind.halves);
+        look_up_32s(out, step, q, scales, mins, kind.numbers);
         return;
     }
     for (size_t v = 0; v < 2; v++, out += step, q += VECTOR) {
@@ -145,23 +177,27 @@ LANES_INLINE void panel_quarter(uint16_t *out, size_t step, const struct open_un
 
 /* -------------------------------------------------------------------- formats */
 
-#define DEFINE_PANEL(id, name, below, group, bytes)                                                \
+#define NUMBERS_OF_UNIT(id)  (FORMAT_##id == FORMAT_Q4_K ? NUMBERS_IN_Q4_K : NUMBERS_IN_BYTES)
+#define NUMBERS_OF_USUAL(id) (FORMAT_##id == FORMAT_AFFINE4 ? NUMBERS_IN_NIBBLES : NUMBERS_IN_BYTES)
+
+#define DEFINE_PANEL(name, below, group, bytes, numbers)                                           \
+    static const struct panel_kind kind_##name = { (below) <= 16, group, numbers };                \
     LANES_INLINE void open_##name(struct open_unit *out, const struct panel_row *row)              \
     {                                                                                              \
         struct unit unit;                                                                          \
-        if (FORMAT_##id == FORMAT_Q4_K) {                                                          \
-            open_halves_q4_k(out, row);                                                            \
+        fetch(row, bytes);                                                                         \
+        if ((numbers) != NUMBERS_IN_BYTES) {                                                       \
+            open_stored(out, &row->at, numbers);                                                   \
             return;                                                                                \
         }                                                                                          \
-        fetch(row, bytes);                                                                         \
         load_##name(&unit, &row->at);                                                              \
         open_bytes(out, &unit, row->at.count, group);                                              \
-    }                                                                                              \
-    static const struct panel_kind kind_##name = { (below) <= 16, FORMAT_##id == FORMAT_Q4_K,      \
-                                                   group };
+    }
+#define DEFINE_UNIT_PANEL(id, name, below, group, bytes)                                           \
+    DEFINE_PANEL(name, below, group, bytes, NUMBERS_OF_UNIT(id))
 #define DEFINE_USUAL_PANEL(id, name, below, group, bytes)                                          \
-    DEFINE_PANEL(id, usual_##name, below, group, bytes)
-UNIT_FORMATS(DEFINE_PANEL)
+    DEFINE_PANEL(usual_##name, below, group, bytes, NUMBERS_OF_USUAL(id))
+UNIT_FORMATS(DEFINE_UNIT_PANEL)
 AFFINE_FORMATS(DEFINE_USUAL_PANEL)
 
 #endif

@@ -10,7 +10,8 @@ LANES_INLINE void panel_unit(uint16_t *out, size_t step, const struct open_unit 
 {
 #pragma GCC unroll 4
     for (size_t quarter = 0; quarter < QUARTERS; quarter++)
-        if (quarter * QUARTER < u->count) panel_quarter(out, step, u, quarter, kind);
+        if (quarter * QUARTER < u->count)
+            panel_quarter(out + 2 * quarter * step, step, u, quarter, kind);
 }
 
 #define DEFINE_PANEL_UNIT(id, name, below, group, bytes)                                           \
