@@ -54,6 +54,7 @@ static void begin(void)
 static void end(void)
 {
     _tile_release();
+    _mm_sfence(); /* results that bypassed the caches are there for others from here on */
 }
 
 /* ---------------------------------------------------------------------- tiles
@@ -319,6 +320,11 @@ static void add_results(const struct matrix_product *p, const float *sums, size_
     for (size_t j = 0; j < x_rows; j++) {
         float *out = p->out[x + j] + row;
         __m512 result = (__m512)r[j];
+        if (!p->add && rows == TILE && (uintptr_t)out % CACHE_LINE == 0) {
+            /* Rows are a page or more apart, and their lines compete for places in caches. */
+            _mm512_stream_ps(out, result);
+            continue;
+        }
         if (p->add) result = _mm512_add_ps(result, _mm512_maskz_loadu_ps(present, out));
         _mm512_mask_storeu_ps(out, present, result);
         __builtin_prefetch(out + PIECE_ROWS, 1, 2); /* the next block's */
