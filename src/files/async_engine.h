@@ -12,6 +12,7 @@
 enum {
     DEPTH_MAX = 256,
     DEPTH_AT_FIRST = 8,
+    DEPTH_MIN = 4, /* who collects one comes late when all cores compute; others bridge that */
 };
 
 #ifndef RWF_DONTCACHE

@@ -252,7 +252,7 @@ mf_status async_reader_new(struct async_reader **out, const struct async_reader_
                                 .buffer_count = options->buffer_count };
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->done, NULL);
-    read_pace_init(&r->pace, DEPTH_AT_FIRST, DEPTH_MAX);
+    read_pace_init(&r->pace, DEPTH_MIN, DEPTH_AT_FIRST, DEPTH_MAX);
     mf_status status = open_sources(r, options, why);
     pthread_mutex_lock(&r->lock); /* the crews begin when all is ready */
     if (status == MF_OK) status = hire_crews(r, options, why);

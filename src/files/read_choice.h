@@ -4,7 +4,7 @@
  * real reads are divided between them, and the better one does all the others.
  *
  *     first ─▶ second ─▶ first ─▶ second ─▶ OVER: the faster one, or the first
- *                                           if there is hardly a difference
+ *                                           if the difference may be chance
  *
  * A phase begins with reads that do not count, for some of the phase before are still
  * under way.  Rates are bytes per second in which at least one read was under way.
