@@ -5,10 +5,10 @@
  * another one is made, between two of their instructions: tiles and vectors are units of their
  * own, and the CPU keeps both busy if what they do lies close together.
  *
- *     rows of activations    which one is made meanwhile
- *     up to 48               the next one: both fit the nearest cache beside activations
- *     more                   the same columns of the next 32 rows: it is used once for every
- *                            48 rows, and with all columns at hand sums stay in tiles
+ *     rows of activations    what is kept
+ *     up to 48               two of them, which fit the nearest cache beside activations
+ *     more                   all columns of 32 rows, and as much again for the next ones: for
+ *                            every 48 rows they are used once more, and sums stay in tiles
  *
  * A tile is 16 rows of 64 bytes.  Weights are the first operand, activations the second one,
  * in pairs; up to six tiles of sums share the loads:
@@ -385,10 +385,11 @@ static size_t block_x(const struct matrix_product *p)
     return align_up((p->x_rows + blocks - 1) / blocks, PACK_ROWS);
 }
 
-static void make_ahead(struct stream *s)
+static void make_first(struct stream *s)
 {
-    for (size_t i = 0; i < s->ahead && s->close_steps; i++) multiply_strip(s, NULL, NULL, 0);
-    for (size_t i = 0; i < s->ahead && !s->close_steps; i += STRIPS) {
+    if (s->close_steps) {
+        multiply_strip(s, NULL, NULL, 0);
+    } else {
         begin_piece(s);
         end_piece(s);
     }
@@ -407,10 +408,10 @@ static void begin_stream(struct stream *s)
     s->lines = s->ring + 2 * s->units * PIECE;
     for (size_t i = 0; i < 2; i++) s->make[i] = NAMED(panel_unit_for)(p->from[i].weight);
     s->close_steps = close_steps_for(p);
-    s->ahead = s->close_steps ? 1 : STRIPS;
-    if (s->x_rows > GROUP_ROWS) s->ahead = s->units * STRIPS;
+    s->ring_strips = 2 * (s->close_steps ? 1 : STRIPS);
+    if (s->x_rows > GROUP_ROWS) s->ring_strips = 2 * s->units * STRIPS;
     open_first_block(s);
-    make_ahead(s);
+    make_first(s);
 }
 
 /* All rows of weights with a block of activations, from `x` on. */

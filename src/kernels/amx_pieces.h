@@ -5,8 +5,7 @@
  *     [8 steps][32 rows][32 columns]      two tiles in a step
  *
  * Pieces are made in the order in which they are multiplied, into a ring; while one is
- * multiplied, the one that is `ahead` further is made: row by row or, for some formats, strip by
- * strip. */
+ * multiplied, the next one is made: row by row or, for some formats, strip by strip. */
 #ifndef KERNELS_AMX_PIECES_H
 #define KERNELS_AMX_PIECES_H
 
@@ -35,8 +34,8 @@ struct stream {
     size_t x_rows, cols;   /* a multiple of TILE_COLS */
     size_t blocks, units;  /* of 32 rows and 256 columns: pieces down and across */
     float *sums;           /* [2][3 packs][TILE_SUMS] */
-    uint16_t *ring;        /* [2 * ahead] strips, in the order in which they are made */
-    size_t ahead;          /* so many are there when the first one is multiplied */
+    uint16_t *ring;        /* [ring_strips] strips, in the order in which they are made */
+    size_t ring_strips;
 
     /* The piece that is made. */
     uint16_t *piece;
@@ -104,7 +103,7 @@ static inline uint16_t *strip_in_ring(const struct stream *s, size_t block, size
                                       size_t strip)
 {
     size_t number = (block * s->units + unit) * STRIPS + strip;
-    return s->ring + number % (2 * s->ahead) * STRIP;
+    return s->ring + number % s->ring_strips * STRIP;
 }
 
 static inline void next_unit(struct stream *s)

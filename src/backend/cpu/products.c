@@ -23,10 +23,15 @@ static float *out_row(const struct product *p, size_t row)
 
 /* ------------------------------------------------------------------- exact */
 
+static bool is_in_place(const struct weight *w)
+{
+    return w->format == FORMAT_F32 && (uintptr_t)w->values % sizeof(float) == 0;
+}
+
 void cpu_load_block(struct matrix_block *block, const struct kernels *kernels, float *scratch)
 {
     const struct weight *w = block->weight;
-    if (w->format == FORMAT_F32 && (uintptr_t)w->values % sizeof(float) == 0) {
+    if (is_in_place(w)) {
         block->dequantised = (const float *)(const void *)(w->values + block->first * w->row_bytes);
         return;
     }
@@ -49,28 +54,38 @@ void cpu_multiply_block(float results[ACTIVATION_ROWS][MATRIX_ROWS],
                                             .n = block->weight->cols });
 }
 
-/* Each worker has some rows of the matrix, dequantises them once and multiplies
- * them with all rows of activations. */
-void cpu_multiply_exact(const struct product *p)
+/* Rows `part` of the matrix with rows of activations from `begin` to `end`. */
+static void multiply_part(const struct product *p, struct share part, size_t begin, size_t end)
 {
-    struct matrix_block block = { .weight = p->weight };
-    struct share share = worker_share(p->worker, p->weight->rows, MATRIX_ROWS);
-    for (block.first = share.begin; block.first < share.end; block.first += MATRIX_ROWS) {
-        block.count = min_size(MATRIX_ROWS, share.end - block.first);
-        cpu_load_block(&block, p->kernels, p->scratch);
-        for (size_t r = 0; r < p->x_rows; r += ACTIVATION_ROWS) {
-            const float *x[ACTIVATION_ROWS];
-            float results[ACTIVATION_ROWS][MATRIX_ROWS];
-            size_t rows = min_size(ACTIVATION_ROWS, p->x_rows - r);
-            for (size_t j = 0; j < rows; j++) x[j] = x_row(p, r + j);
-            cpu_multiply_block(results, &block, p->kernels, x, rows);
-            for (size_t j = 0; j < rows; j++) {
-                float *out = out_row(p, r + j) + block.first;
-                for (size_t i = 0; i < block.count; i++)
-                    out[i] = p->add ? out[i] + results[j][i] : results[j][i];
-            }
+    struct matrix_block block = { .weight = p->weight,
+                                  .first = part.begin,
+                                  .count = part.end - part.begin };
+    cpu_load_block(&block, p->kernels, p->scratch);
+    for (size_t r = begin; r < end; r += ACTIVATION_ROWS) {
+        const float *x[ACTIVATION_ROWS];
+        float results[ACTIVATION_ROWS][MATRIX_ROWS];
+        size_t rows = min_size(ACTIVATION_ROWS, end - r);
+        for (size_t j = 0; j < rows; j++) x[j] = x_row(p, r + j);
+        cpu_multiply_block(results, &block, p->kernels, x, rows);
+        for (size_t j = 0; j < rows; j++) {
+            float *out = out_row(p, r + j) + block.first;
+            for (size_t i = 0; i < block.count; i++)
+                out[i] = p->add ? out[i] + results[j][i] : results[j][i];
         }
     }
+}
+
+/* Each worker has some rows of the matrix, dequantises them once and multiplies them with all rows
+ * of activations; or with some after the other, which then stay in a near cache, where there is
+ * nothing to dequantise. */
+void cpu_multiply_exact(const struct product *p)
+{
+    struct share share = worker_share(p->worker, p->weight->rows, MATRIX_ROWS);
+    size_t step = is_in_place(p->weight) ? ACTIVATION_ROWS : p->x_rows;
+    for (size_t r = 0; r < p->x_rows; r += step)
+        for (size_t i = share.begin; i < share.end; i += MATRIX_ROWS)
+            multiply_part(p, (struct share){ i, min_size(i + MATRIX_ROWS, share.end) }, r,
+                          min_size(r + step, p->x_rows));
 }
 
 /* ---------------------------------------------------------------- integers */
