@@ -33,32 +33,25 @@ static void start_window(struct read_pace *p, uint32_t level)
     p->reads = p->alone = 0;
 }
 
+/* Up and down in turn, where there is an up or a down. */
 static void begin_probe(struct read_pace *p)
 {
-    if (p->home == p->level_min) p->probe_up = true;
-    if (p->home == p->level_max) p->probe_up = false;
-    p->level = p->probe_up ? p->home + 1 : p->home - 1;
+    bool up = p->home == p->level_max ? false : p->home == p->level_min ? true : p->probe_up;
+    p->level = up ? p->home + 1 : p->home - 1;
+    p->probe_up = !up;
     p->windows = 0;
 }
 
-/* Home again: what did the probe give? */
-static void judge_probe(struct read_pace *p, double rate_after)
+static void end_probe(struct read_pace *p)
 {
-    double home = (p->rate_before + rate_after) / 2;
-    bool win = p->rate_probe > (p->probe_up ? worth_more : worth_less) * home;
-    p->rate_probe = 0;
-    if (win) p->windows = WINDOWS_BETWEEN; /* the same way again, at once */
-    if (win && p->won) p->home = p->level = p->probe_up ? p->home + 1 : p->home - 1;
-    if (!win) p->probe_up = !p->probe_up;
-    p->won = win && !p->won;
-}
-
-/* So deep it never gets. */
-static void give_up(struct read_pace *p)
-{
-    if (p->level != p->home) p->probe_up = !p->probe_up;
-    p->won = false;
-    start_window(p, p->home);
+    bool up = p->level > p->home;
+    bool better = p->rates[p->level] > (up ? worth_more : worth_less) * p->rates[p->home];
+    if (better) {
+        p->home = p->level;
+        p->probe_up = up;                 /* the same way again, … */
+        p->windows = WINDOWS_BETWEEN - 1; /* … soon */
+    }
+    p->level = p->home;
 }
 
 /* Fewer under way would say nothing about this depth. */
@@ -68,28 +61,22 @@ static uint32_t enough_beside(const struct read_pace *p)
     return p->level > p->home ? home + home / 4 : read_pace_depth(p) / 2;
 }
 
-static void end_window(struct read_pace *p)
-{
-    double rate = p->bytes / (p->seconds > 0 ? p->seconds : 1e-9);
-    if (p->level != p->home) {
-        p->rate_probe = rate;
-        start_window(p, p->home);
-        return;
-    }
-    if (p->rate_probe > 0) judge_probe(p, rate);
-    start_window(p, p->home);
-    p->rate_before = rate;
-    if (++p->windows > WINDOWS_BETWEEN) begin_probe(p);
-}
-
 void read_pace_note(struct read_pace *p, uint64_t bytes, double seconds, uint32_t beside)
 {
     if (p->level_min == p->level_max) return;
     if (beside < enough_beside(p)) {
-        if (++p->alone == ALONE_MAX) give_up(p);
+        if (++p->alone == ALONE_MAX) start_window(p, p->home); /* so deep it never gets */
         return;
     }
     p->bytes += (double)(beside + 1) * (double)bytes;
     p->seconds += seconds;
-    if (++p->reads == WINDOW_READS) end_window(p);
+    if (++p->reads < WINDOW_READS) return;
+    double rate = p->bytes / (p->seconds > 0 ? p->seconds : 1e-9);
+    double *known = &p->rates[p->level];
+    *known = *known > 0 ? (*known + rate) / 2 : rate;
+    start_window(p, p->level);
+    if (p->level != p->home)
+        end_probe(p);
+    else if (++p->windows > WINDOWS_BETWEEN)
+        begin_probe(p);
 }

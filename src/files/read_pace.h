@@ -8,12 +8,7 @@
  *     rate = reads under way x bytes of a read / time it was under way
  *
  * counted over reads that had more others beside them than the next smaller depth, or in
- * a probe the present one, would allow.  A disk that others use changes its speed from
- * one moment to the next, so a probe is compared with what came just before and after it,
- * and counts if the next one in that direction says the same:
- *
- *     home ─▶ probe ─▶ home: a win ─▶ probe ─▶ home: another one ─▶ the new home
- *
+ * a probe the present one, would allow.
  * Threads: one owner. */
 #ifndef FILES_READ_PACE_H
 #define FILES_READ_PACE_H
@@ -26,10 +21,8 @@ struct read_pace {
     uint32_t level, level_min, level_max; /* depth = 1 << level */
     uint32_t home;                        /* the best level so far; level differs in a probe */
     uint32_t windows;                     /* since the last probe */
-    bool probe_up;                        /* the next probe's direction, or the last one's */
-    bool won;                             /* the last probe, and it will be repeated */
-    double rate_before;                   /* bytes per second at home, before a probe */
-    double rate_probe;                    /* 0: none is to be judged */
+    bool probe_up;                        /* the next probe's direction */
+    double rates[PACE_LEVELS];            /* bytes per second; 0: not measured */
     double seconds;                       /* of this window */
     double bytes;                         /* of its reads, each times those under way */
     uint32_t reads;

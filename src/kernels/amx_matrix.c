@@ -388,7 +388,7 @@ static size_t block_x(const struct matrix_product *p)
 static void make_first(struct stream *s)
 {
     if (s->close_steps) {
-        multiply_strip(s, NULL, NULL, 0);
+        multiply_strip(s, s->ring, s->packs, 0);
     } else {
         begin_piece(s);
         end_piece(s);
