@@ -3,7 +3,7 @@
 enum { PHASE_SKIPPED = 16, PHASE_READS = 48 };
 
 /* The second way must be better by this.  It has no other merit, and a disk that others use gives
- * a third more at one moment than at the next. */
+ * much more at one moment than at the next. */
 static const double worth_changing = 1.4;
 
 void read_choice_init(struct read_choice *out, uint32_t ways)
