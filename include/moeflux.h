@@ -356,6 +356,7 @@ typedef struct mf_stats {
     uint64_t disk_bytes;
     double disk_seconds; /* in which at least one read was under way */
     uint32_t disk_depth; /* reads that are under way at a time, at most */
+    bool disk_staged;    /* they pass through buffers, because that is faster here */
 
     /* by mf_stage, in prompts and in decode; all 0 unless the engine's `profile` is on */
     double prompt_stage_seconds[MF_STAGE_COUNT];

@@ -102,8 +102,9 @@ static void print_disk(const mf_stats *stats)
 {
     char size[32];
 
-    fprintf(stderr, "  %-16s %8s, up to %u at a time%s\n", "read by", stats->expert_reader,
-            stats->disk_depth, stats->expert_direct ? ", past the page cache" : "");
+    fprintf(stderr, "  %-16s %8s, up to %u at a time%s%s\n", "read by", stats->expert_reader,
+            stats->disk_depth, stats->expert_direct ? ", past the page cache" : "",
+            stats->disk_staged ? ", through buffers" : "");
     fprintf(stderr, "  %-16s %8llu, %llu of them repeated\n", "reads",
             (unsigned long long)stats->disk_reads, (unsigned long long)stats->disk_retries);
     fprintf(stderr, "  %-16s %8s in %.3f s: %.0f MB/s\n", "bytes",
@@ -217,16 +218,18 @@ static json_t *stages_json_new(const double *seconds)
 
 static json_t *stats_json_new(const mf_stats *s)
 {
-    return json_pack(
-        "{s:{s:I,s:f,s:o},s:{s:I,s:f,s:o},s:{s:f,s:f,s:f,s:f},s:o,s:{s:s,s:b,s:i,s:I,s:I,s:I,s:f}}",
-        "prompt", "tokens", (json_int_t)s->prompt_tokens, "seconds", s->prompt_seconds, "stages",
-        stages_json_new(s->prompt_stage_seconds), "decode", "tokens", (json_int_t)s->decode_tokens,
-        "seconds", s->decode_seconds, "stages", stages_json_new(s->decode_stage_seconds), "seconds",
-        "attention", s->attention_seconds, "expert_wait", s->expert_wait_seconds, "experts",
-        s->expert_seconds, "head", s->head_seconds, "experts", experts_json_new(s), "disk",
-        "reader", s->expert_reader, "direct", (int)s->expert_direct, "depth", (int)s->disk_depth,
-        "reads", (json_int_t)s->disk_reads, "retries", (json_int_t)s->disk_retries, "bytes",
-        (json_int_t)s->disk_bytes, "seconds", s->disk_seconds);
+    return json_pack("{s:{s:I,s:f,s:o},s:{s:I,s:f,s:o},s:{s:f,s:f,s:f,s:f},s:o,s:{s:s,s:b,s:b,s:i,"
+                     "s:I,s:I,s:I,s:f}}",
+                     "prompt", "tokens", (json_int_t)s->prompt_tokens, "seconds", s->prompt_seconds,
+                     "stages", stages_json_new(s->prompt_stage_seconds), "decode", "tokens",
+                     (json_int_t)s->decode_tokens, "seconds", s->decode_seconds, "stages",
+                     stages_json_new(s->decode_stage_seconds), "seconds", "attention",
+                     s->attention_seconds, "expert_wait", s->expert_wait_seconds, "experts",
+                     s->expert_seconds, "head", s->head_seconds, "experts", experts_json_new(s),
+                     "disk", "reader", s->expert_reader, "direct", (int)s->expert_direct, "staged",
+                     (int)s->disk_staged, "depth", (int)s->disk_depth, "reads",
+                     (json_int_t)s->disk_reads, "retries", (json_int_t)s->disk_retries, "bytes",
+                     (json_int_t)s->disk_bytes, "seconds", s->disk_seconds);
 }
 
 void statistics_print(const struct opened *opened)

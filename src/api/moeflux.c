@@ -445,7 +445,8 @@ void mf_session_stats(const mf_session *session, mf_stats *out)
                        .disk_retries = disk.retries,
                        .disk_bytes = disk.bytes,
                        .disk_seconds = disk.seconds,
-                       .disk_depth = disk.depth };
+                       .disk_depth = disk.depth,
+                       .disk_staged = disk.staged };
     for (int i = 0; i < MF_STAGE_COUNT; i++) {
         out->prompt_stage_seconds[i] = (double)s->forward.times.stage_ticks[0][i] * tick_seconds;
         out->decode_stage_seconds[i] = (double)s->forward.times.stage_ticks[1][i] * tick_seconds;

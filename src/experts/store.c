@@ -1,6 +1,7 @@
 #include "experts/store_internal.h"
 
 #include "base/status.h"
+#include "files/read_stage.h"
 
 #include <assert.h>
 #include <sys/mman.h>
@@ -8,23 +9,40 @@
 /* Direct reads may add 1/8 to a slot, else reads are plain. */
 enum { PADDING_SHARE = 8 };
 
+/* Buffers that reads may pass through take no more than this part of the budget. */
+enum { STAGE_SHARE = 64 };
+
 /* ------------------------------------------------------------------ making */
 
-/* The size of a slot for each layer; what the arrays alone need goes to *array_bytes. */
-static void measure_layers(uint64_t *slot_bytes, uint64_t *array_bytes,
-                           const struct expert_store *store)
+static uint64_t longest_read(const struct expert_layout *layout)
+{
+    uint64_t longest = 0;
+    for (size_t i = 0; i < layout->piece_count; i++)
+        longest = max_size(longest, layout->pieces[i].count);
+    return longest;
+}
+
+struct measures {
+    uint64_t array_bytes; /* what the arrays alone need */
+    uint64_t read_bytes;  /* of the longest read */
+};
+
+/* The size of a slot for each layer. */
+static struct measures measure_layers(uint64_t *slot_bytes, const struct expert_store *store)
 {
     struct expert_layout layout = { 0 };
-    *array_bytes = 0;
+    struct measures found = { 0 };
     for (uint32_t layer = 0; layer < store->layers; layer++) {
         uint64_t largest = 0;
         for (uint32_t expert = 0; expert < store->experts; expert++) {
             expert_layout_make(&layout, &store->options.layers[layer], expert, store->reader);
             if (layout.bytes > largest) largest = layout.bytes;
+            found.read_bytes = max_size(found.read_bytes, longest_read(&layout));
         }
         slot_bytes[layer] = align_up(largest, SLOT_ALIGNMENT);
-        *array_bytes += layout.array_bytes;
+        found.array_bytes += layout.array_bytes;
     }
+    return found;
 }
 
 /* How the experts are read.
@@ -57,7 +75,22 @@ static mf_status open_reader(struct expert_store *store, enum reading how, mf_er
     async_reader_free(store->reader);
     store->reader = opened;
     store->direct = direct;
+    store->stage_bytes = 0;
     return MF_OK;
+}
+
+/* When nothing is read.  Buffers only make reading faster: slots that must be there come first. */
+static void set_buffers(struct expert_store *store, uint64_t count, uint64_t bytes)
+{
+    count = min_size(count, STAGE_BUFFERS_MAX);
+    async_reader_stage(store->reader, bytes, count);
+    store->stage_bytes = count * bytes;
+}
+
+/* What is left for slots when the reader has its buffers. */
+static uint64_t budget_of_slots(const struct expert_store *store, uint64_t budget_bytes)
+{
+    return budget_bytes - min_size(store->stage_bytes, budget_bytes);
 }
 
 /* *padded: rounding adds more than a little to the slots. */
@@ -65,18 +98,24 @@ static mf_status make_plan(struct expert_store *store, enum reading how, bool *p
                            mf_error *why)
 {
     bool mapped = how == READING_MAPPED; /* takes no memory of ours */
-    uint64_t array_bytes, slot_bytes = 0;
+    uint64_t slot_bytes = 0, budget_bytes = mapped ? UINT64_MAX : store->options.budget_bytes;
     mf_status status = open_reader(store, how, why);
     if (status != MF_OK) return status;
-    measure_layers(store->layer_bytes, &array_bytes, store);
+    struct measures found = measure_layers(store->layer_bytes, store);
     for (uint32_t layer = 0; layer < store->layers; layer++)
         slot_bytes += store->layer_bytes[layer];
-    *padded = slot_bytes > array_bytes + array_bytes / PADDING_SHARE;
+    *padded = slot_bytes > found.array_bytes + found.array_bytes / PADDING_SHARE;
+    if (how == READING_DIRECT && found.read_bytes > 0)
+        set_buffers(store, budget_bytes / STAGE_SHARE / found.read_bytes, found.read_bytes);
     struct slot_needs needs = { .bytes = store->layer_bytes,
                                 .layers = store->layers,
                                 .experts = store->experts,
                                 .per_token = store->options.config->experts_per_token,
-                                .budget_bytes = mapped ? UINT64_MAX : store->options.budget_bytes };
+                                .budget_bytes = budget_of_slots(store, budget_bytes) };
+    status = slot_plan_make(&store->plan, &needs, why);
+    if (status == MF_OK || store->stage_bytes == 0) return status;
+    set_buffers(store, 0, 0);
+    needs.budget_bytes = budget_bytes;
     return slot_plan_make(&store->plan, &needs, why);
 }
 
@@ -282,12 +321,25 @@ static void release_slots(struct expert_store *store, const struct slot_class *c
     if (bytes > 0) madvise(store->memory + from, bytes, MADV_DONTNEED);
 }
 
+static mf_status limit_slots(struct expert_store *store, uint64_t budget_bytes, mf_error *why)
+{
+    uint32_t per_token = store->options.config->experts_per_token;
+    uint64_t left = budget_of_slots(store, budget_bytes);
+    if (left < budget_bytes && slot_plan_limit(&store->plan, per_token, left, NULL) == MF_OK)
+        return MF_OK;
+    mf_status status = slot_plan_limit(&store->plan, per_token, budget_bytes, why);
+    if (status != MF_OK || store->stage_bytes == 0) return status;
+    visit_end(store);
+    while (reading_collect(store, true)) continue;
+    set_buffers(store, 0, 0);
+    return MF_OK;
+}
+
 /* There was room for all experts until a session took it: from now on they are read as
  * those of a store that never had it, into the same memory.  Where that cannot be had the
  * store goes on as it is. */
 static mf_status begin_streaming(struct expert_store *store, uint64_t budget_bytes, mf_error *why)
 {
-    uint32_t per_token = store->options.config->experts_per_token;
     bool padded;
     expert_store_drop_all(store);
     for (uint32_t i = 0; i < store->plan.capacity; i++) {
@@ -298,10 +350,10 @@ static mf_status begin_streaming(struct expert_store *store, uint64_t budget_byt
     store->options.budget_bytes = store->memory_bytes;
     if (plan_streamed(store, NULL) != MF_OK) return MF_OK;
     store->mode = EXPERTS_STREAMED;
-    mf_status status = slot_plan_limit(&store->plan, per_token, budget_bytes, NULL);
+    mf_status status = limit_slots(store, budget_bytes, NULL);
     if (status != MF_OK) { /* rounding out was too much */
         status = make_plan(store, READING_UNCACHED, &padded, why);
-        if (status == MF_OK) status = slot_plan_limit(&store->plan, per_token, budget_bytes, why);
+        if (status == MF_OK) status = limit_slots(store, budget_bytes, why);
     }
     slots_reset(store);
     return status;
@@ -311,8 +363,7 @@ mf_status expert_store_set_budget(struct expert_store *store, uint64_t budget_by
 {
     if (store->mode == EXPERTS_MAPPED) return MF_OK; /* the page cache makes room by itself */
     memory_warmer_stop(&store->warmer);              /* the next read starts it again */
-    mf_status status =
-        slot_plan_limit(&store->plan, store->options.config->experts_per_token, budget_bytes, why);
+    mf_status status = limit_slots(store, budget_bytes, why);
     if (status != MF_OK) return status;
     bool promised = store->options.promise && store->options.place == PLACE_BY_SIZE;
     if (promised && store->memory && store->mode == EXPERTS_RESIDENT && !store->plan.resident) {

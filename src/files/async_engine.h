@@ -5,6 +5,7 @@
 #include "files/async_read.h"
 #include "files/read_choice.h"
 #include "files/read_pace.h"
+#include "files/read_stage.h"
 
 #include <pthread.h>
 #include <sys/uio.h>
@@ -78,6 +79,7 @@ struct async_reader {
     uint32_t under_way, ahead_under_way;
     struct read_pace pace;
     struct read_choice choice; /* of the crew */
+    struct read_stage stage;
     bool stop;
     uint64_t reads, retries, bytes; /* so far */
     double busy_seconds, busy_since;
@@ -105,7 +107,7 @@ static inline bool read_is_direct(const struct async_read *read, const struct re
 /* Where the next try goes on. */
 static inline uint8_t *read_target(const struct async_read *read)
 {
-    return read->out + read->done;
+    return read->staged ? read->staged : read->out + read->done;
 }
 
 /* Takes in the result of one attempt: a count of bytes, or a negative errno value.

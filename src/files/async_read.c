@@ -10,6 +10,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Threads must be better than io_uring by this.  They have no other merit, and a disk that others
+ * use gives much more at one moment than at the next. */
+static const struct read_choice_rule threads_rule = { .worth = 1.4, .phase_reads = 48 };
+
 /* ------------------------------------------------------------------ queues */
 
 void read_queue_put(struct read_queue *queue, struct async_read *read)
@@ -57,6 +61,7 @@ struct async_read *async_reader_take(struct async_reader *r, const struct read_c
     bool room_ahead = r->ahead_under_way < depth - depth / 4;
     if (!read && room_ahead) read = read_queue_take(&r->ahead);
     if (!read) return NULL;
+    read->staged = read->populate ? NULL : read_stage_take(&r->stage, read->count);
     read->started_at = clock_now(r->clock);
     if (r->under_way == 0) r->busy_since = read->started_at;
     read->beside = r->under_way++;
@@ -79,14 +84,16 @@ static void wake_all(struct async_reader *r)
         r->crews[i]->functions->wake(r->crews[i], DEPTH_MAX);
 }
 
-/* Measures by it who shall read, and then how much at a time. */
+/* Measures by it who shall read, by which way, and how much at a time; one after the other. */
 static void learn_from(struct async_reader *r, const struct async_read *read, double now)
 {
     uint32_t depth = read_pace_depth(&r->pace), phase = r->choice.phase;
-    if (read_choice_is_over(&r->choice))
-        read_pace_note(&r->pace, read->done, now - read->started_at, read->beside);
-    else
+    bool hired = read_choice_is_over(&r->choice), way = read_choice_is_over(&r->stage.choice);
+    if (!hired)
         read_choice_note(&r->choice, r->bytes, r->busy_seconds);
+    else if (r->stage.memory)
+        read_choice_note(&r->stage.choice, r->bytes, r->busy_seconds);
+    if (hired && way) read_pace_note(&r->pace, read->done, now - read->started_at, read->beside);
     if (r->choice.phase != phase)
         wake_all(r); /* one crew begins, or goes home */
     else if (read_pace_depth(&r->pace) > depth)
@@ -103,6 +110,8 @@ void async_reader_finish(struct async_reader *r, struct async_read *read)
     r->reads++;
     r->retries += read->tried;
     r->bytes += min_size(read->done, read->count);
+    read_stage_give_back(&r->stage, read->staged);
+    read->staged = NULL;
     learn_from(r, read, now);
     read_queue_put(&r->finished, read);
     pthread_cond_signal(&r->done);
@@ -132,6 +141,7 @@ bool read_advance(struct async_read *read, const struct read_source *source, int
     if (result == -EINTR) return false;
     if (result < 0) return !try_again(read, (int)-result);
     if (result == 0) return !try_again(read, ENODATA);
+    if (read->staged) read_stage_copy(read->out + read->done, read->staged, (size_t)result);
     size_t done = read->done + (size_t)result;
     if (done >= read->needed) {
         int problem = read->check ? read->check(read) : 0;
@@ -256,7 +266,8 @@ mf_status async_reader_new(struct async_reader **out, const struct async_reader_
     mf_status status = open_sources(r, options, why);
     pthread_mutex_lock(&r->lock); /* the crews begin when all is ready */
     if (status == MF_OK) status = hire_crews(r, options, why);
-    read_choice_init(&r->choice, r->crew_count);
+    read_choice_init(&r->choice, r->crew_count == CHOICE_WAYS ? &threads_rule : NULL);
+    read_stage_init(&r->stage, allocator, 0, 0);
     pthread_mutex_unlock(&r->lock);
     if (status != MF_OK) {
         async_reader_free(r);
@@ -286,6 +297,7 @@ void async_reader_free(struct async_reader *r)
         if (r->sources[i].direct >= 0) close(r->sources[i].direct);
     if (r->sources)
         allocator->release(allocator->user, r->sources, (r->source_count + 1) * sizeof *r->sources);
+    read_stage_free(&r->stage, allocator);
     pthread_cond_destroy(&r->done);
     pthread_mutex_destroy(&r->lock);
     allocator->release(allocator->user, r, sizeof *r);
@@ -299,7 +311,8 @@ void async_reader_activity(struct async_reader *r, struct read_activity *out)
                                    .reads = r->reads,
                                    .retries = r->retries,
                                    .bytes = r->bytes,
-                                   .seconds = busy_seconds(r, clock_now(r->clock)) };
+                                   .seconds = busy_seconds(r, clock_now(r->clock)),
+                                   .staged = r->stage.choice.active == 1 };
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -328,6 +341,14 @@ void async_reader_lend(struct async_reader *r, uint32_t tag, void *memory, size_
 void async_reader_take_back(struct async_reader *r, uint32_t tag)
 {
     async_reader_lend(r, tag, NULL, 0);
+}
+
+void async_reader_stage(struct async_reader *r, size_t read_bytes, size_t count)
+{
+    pthread_mutex_lock(&r->lock);
+    read_stage_free(&r->stage, r->allocator);
+    read_stage_init(&r->stage, r->allocator, read_bytes, count);
+    pthread_mutex_unlock(&r->lock);
 }
 
 void async_reader_submit(struct async_reader *r, struct async_read *list)

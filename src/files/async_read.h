@@ -44,8 +44,9 @@ struct async_read {
     int error; /* when it is back: 0, or an errno value; ENODATA: the file ends too early */
 
     /* the crew's */
-    size_t done; /* bytes that have arrived */
-    bool tried;  /* one try has failed */
+    size_t done;     /* bytes that have arrived */
+    bool tried;      /* one try has failed */
+    uint8_t *staged; /* the buffer that it passes through; NULL: none */
     double started_at;
     uint32_t beside; /* reads that were under way then */
     struct async_read *next;
@@ -80,6 +81,7 @@ struct read_activity {
     uint64_t reads, retries;
     uint64_t bytes;
     double seconds; /* in which at least one read was under way */
+    bool staged;    /* reads pass through buffers */
 };
 
 /* READ_ENGINE_BEST: for direct reads, if the files have descriptors and the kernel lets
@@ -109,6 +111,10 @@ void async_reader_forget(const struct async_reader *reader);
  * freeing the reader takes back all.  Memory that cannot be locked is read into as ever. */
 void async_reader_lend(struct async_reader *reader, uint32_t tag, void *memory, size_t bytes);
 void async_reader_take_back(struct async_reader *reader, uint32_t tag);
+
+/* Reads of at most `read_bytes` may pass through as many buffers where that is faster
+ * (read_stage.h); 0: they all go to their places.  No read may be outstanding. */
+void async_reader_stage(struct async_reader *reader, size_t read_bytes, size_t count);
 
 /* A list linked by `next`, first to be started first.  Never fails: what cannot be
  * started comes back with an error. */

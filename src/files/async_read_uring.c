@@ -55,7 +55,7 @@ static void prepare(struct uring_crew *u, struct async_read *read)
     if (u->files_registered) descriptor = (int)(2 * read->file + !direct);
     unsigned count = (unsigned)min_size(read->count - read->done, COUNT_LIMIT);
     uint64_t offset = read->offset + read->done;
-    if (read->tag < u->table_count && u->lent[read->tag])
+    if (!read->staged && read->tag < u->table_count && u->lent[read->tag])
         io_uring_prep_read_fixed(sqe, descriptor, read_target(read), count, offset, (int)read->tag);
     else
         io_uring_prep_read(sqe, descriptor, read_target(read), count, offset);

@@ -1,14 +1,13 @@
 #include "files/read_choice.h"
 
-enum { PHASE_SKIPPED = 16, PHASE_READS = 48 };
+enum { PHASE_SKIPPED = 16, AGAIN_AT_FIRST = 4 };
 
-/* The second way must be better by this.  It has no other merit, and a disk that others use gives
- * much more at one moment than at the next. */
-static const double worth_changing = 1.4;
-
-void read_choice_init(struct read_choice *out, uint32_t ways)
+void read_choice_init(struct read_choice *out, const struct read_choice_rule *rule)
 {
-    *out = (struct read_choice){ .phase = ways < CHOICE_WAYS ? CHOICE_PHASES : 0 };
+    *out = (struct read_choice){ .phase = rule ? 0 : CHOICE_PHASES };
+    if (!rule) return;
+    out->rule = *rule;
+    out->again = rule->again / AGAIN_AT_FIRST;
 }
 
 static double rate_of(const struct read_choice *c, uint32_t way)
@@ -16,18 +15,34 @@ static double rate_of(const struct read_choice *c, uint32_t way)
     return (double)c->bytes[way] / (c->seconds[way] > 0 ? c->seconds[way] : 1e-9);
 }
 
+/* The last two phases once more; then it lasts twice as long until the next time. */
+static void begin_again(struct read_choice *c)
+{
+    for (uint32_t way = 0; way < CHOICE_WAYS; way++) {
+        c->bytes[way] /= 2;
+        c->seconds[way] /= 2;
+    }
+    c->phase = CHOICE_PHASES - CHOICE_WAYS;
+    c->again = c->again < c->rule.again / 2 ? 2 * c->again : c->rule.again;
+    c->active = 0;
+    c->reads = 0;
+}
+
 void read_choice_note(struct read_choice *c, uint64_t bytes, double seconds)
 {
-    if (read_choice_is_over(c)) return;
+    if (read_choice_is_over(c)) {
+        if (c->again > 0 && ++c->reads >= c->again) begin_again(c);
+        return;
+    }
     c->reads++;
     if (c->reads == PHASE_SKIPPED) {
         c->bytes_before = bytes;
         c->seconds_before = seconds;
     }
-    if (c->reads < PHASE_SKIPPED + PHASE_READS) return;
+    if (c->reads < PHASE_SKIPPED + c->rule.phase_reads) return;
     c->bytes[c->active] += bytes - c->bytes_before;
     c->seconds[c->active] += seconds - c->seconds_before;
     c->reads = 0;
     c->active = ++c->phase % CHOICE_WAYS;
-    if (read_choice_is_over(c)) c->active = rate_of(c, 1) > worth_changing * rate_of(c, 0);
+    if (read_choice_is_over(c)) c->active = rate_of(c, 1) > c->rule.worth * rate_of(c, 0);
 }

@@ -48,17 +48,23 @@ struct trial {
     enum read_engine engine;
     bool direct, uncached;
     bool through_functions; /* files that only have functions, with faults */
+    bool staged;            /* some of the reads: it is tried whether that is faster */
 };
 
 static const struct trial trials[] = {
-    { "threads over functions", READ_ENGINE_THREADS, false, false, true },
-    { "threads", READ_ENGINE_THREADS, false, false, false },
-    { "threads, uncached", READ_ENGINE_THREADS, false, true, false },
-    { "threads, direct", READ_ENGINE_THREADS, true, true, false },
-    { "io_uring", READ_ENGINE_URING, false, false, false },
-    { "io_uring, uncached", READ_ENGINE_URING, false, true, false },
-    { "io_uring, direct", READ_ENGINE_URING, true, true, false },
+    { "threads over functions", READ_ENGINE_THREADS, false, false, true, false },
+    { "threads over functions, staged", READ_ENGINE_THREADS, false, false, true, true },
+    { "threads", READ_ENGINE_THREADS, false, false, false, false },
+    { "threads, uncached", READ_ENGINE_THREADS, false, true, false, false },
+    { "threads, direct", READ_ENGINE_THREADS, true, true, false, false },
+    { "threads, direct, staged", READ_ENGINE_THREADS, true, true, false, true },
+    { "io_uring", READ_ENGINE_URING, false, false, false, false },
+    { "io_uring, uncached", READ_ENGINE_URING, false, true, false, false },
+    { "io_uring, direct", READ_ENGINE_URING, true, true, false, false },
+    { "io_uring, direct, staged", READ_ENGINE_URING, true, true, false, true },
 };
+
+enum { BUFFER_BYTES = 32768 };
 
 static struct file file;
 static struct async_reader *reader;
@@ -84,6 +90,7 @@ static bool begin(const struct trial *trial)
         return false;
     }
     assert_int_equal(status, MF_OK);
+    if (trial->staged) async_reader_stage(reader, BUFFER_BYTES, 5);
     return true;
 }
 
@@ -94,7 +101,6 @@ static void end(void)
 }
 
 static uint8_t *buffers; /* [READS][READ_MAX rounded out twice] */
-enum { BUFFER_BYTES = 32768 };
 
 static int take_buffers(void **state)
 {
@@ -151,6 +157,8 @@ static void random_reads_arrive(void **state)
     (void)state;
     static struct async_read reads[READS];
     for (size_t t = 0; t < COUNT_OF(trials); t++) {
+        bool staged = false;
+        struct read_activity activity;
         if (!begin(&trials[t])) continue;
         for (int round = 0; round < 5; round++) {
             memset(buffers, 0, (size_t)READS * BUFFER_BYTES);
@@ -164,7 +172,10 @@ static void random_reads_arrive(void **state)
             async_reader_submit(reader, reads);
             for (int i = 0; i < 10; i++) async_reader_promote(reader, (uint32_t)(rand() % READS));
             assert_int_equal(finish(READS), READS);
+            async_reader_activity(reader, &activity);
+            staged |= activity.staged;
         }
+        assert_true(staged == trials[t].staged);
         end();
     }
 }

@@ -3,13 +3,16 @@
 
 #include "files/read_choice.h"
 
+static const struct read_choice_rule once = { .worth = 1.4, .phase_reads = 48 };
+static const struct read_choice_rule often = { .worth = 1.1, .phase_reads = 100, .again = 8000 };
+
 /* Reads until the choice is made, with ways that give so much a second; the reads it took. */
 static unsigned choose(struct read_choice *choice, double first, double second)
 {
     uint64_t bytes = 0;
     double seconds = 0;
     unsigned reads = 0;
-    read_choice_init(choice, 2);
+    read_choice_init(choice, &once);
     for (; !read_choice_is_over(choice); reads++) {
         assert_true(reads < 1000);
         bytes += 1000;
@@ -40,7 +43,7 @@ static void one_phase_is_not_enough(void **state)
     struct read_choice choice;
     uint64_t bytes = 0;
     double seconds = 0;
-    read_choice_init(&choice, 2);
+    read_choice_init(&choice, &once);
     while (!read_choice_is_over(&choice)) {
         bytes += 1000;
         seconds += choice.active == 1 ? 1e-6 : choice.phase == 0 ? 0.9e-6 : 4e-6;
@@ -49,11 +52,33 @@ static void one_phase_is_not_enough(void **state)
     assert_int_equal(choice.active, 1);
 }
 
+/* The second way is better at first, and then the first one. */
+static void it_is_measured_again(void **state)
+{
+    (void)state;
+    struct read_choice choice;
+    uint64_t bytes = 0, second = 0;
+    double seconds = 0;
+    read_choice_init(&choice, &often);
+    for (unsigned read = 0; read < 100000; read++) {
+        bool late = read >= 50000;
+        if (read == 50000) {
+            assert_true(second > 40000); /* of the first half */
+            second = 0;
+        }
+        second += choice.active;
+        bytes += 1000;
+        seconds += (choice.active == 1) == late ? 2e-6 : 1e-6;
+        read_choice_note(&choice, bytes, seconds);
+    }
+    assert_true(second > 0 && second < 25000); /* what was measured before fades */
+}
+
 static void one_way_needs_no_trial(void **state)
 {
     (void)state;
     struct read_choice choice;
-    read_choice_init(&choice, 1);
+    read_choice_init(&choice, NULL);
     assert_true(read_choice_is_over(&choice));
     assert_int_equal(choice.active, 0);
 }
@@ -63,6 +88,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_faster_one_is_chosen),
         cmocka_unit_test(one_phase_is_not_enough),
+        cmocka_unit_test(it_is_measured_again),
         cmocka_unit_test(one_way_needs_no_trial),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
