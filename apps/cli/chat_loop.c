@@ -1,5 +1,6 @@
 #include "chat_loop.h"
 
+#include "generation.h"
 #include "line_editor.h"
 #include "statistics.h"
 
@@ -389,7 +390,9 @@ static bool take_message(struct runner *runner, struct line_editor *editor, cons
         free(line);
         return goes_on;
     }
+    interrupt_begin(); /* at once: what is typed before the answer begins would stand in it */
     answer_message(runner, text);
+    interrupt_end();
     return !output_is_lost();
 }
 

@@ -12,6 +12,7 @@ static volatile sig_atomic_t interrupted;
 static struct sigaction old_action;
 static struct termios old_modes;
 static volatile sig_atomic_t modes_kept; /* old_modes are to be restored */
+static unsigned begun;                   /* and not ended */
 
 static void restore_modes(void)
 {
@@ -33,6 +34,7 @@ void interrupt_begin(void)
 {
     struct sigaction action = { .sa_handler = on_interrupt, .sa_flags = SA_RESTART };
 
+    if (begun++ > 0) return;
     interrupted = 0;
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, &old_action);
@@ -55,6 +57,7 @@ bool interrupt_seen(void)
 
 void interrupt_end(void)
 {
+    if (--begun > 0) return;
     restore_modes();
     sigaction(SIGINT, &old_action, NULL);
 }

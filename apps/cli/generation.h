@@ -41,8 +41,8 @@ mf_status prompt_feed(mf_session *session, const int32_t *ids, size_t count,
 mf_status generation_run(struct generation *generation, mf_error *why);
 
 /* From here on SIGINT sets a mark; a second one before the mark is looked at ends the
- * program as usual.  A terminal does not show what is typed.  interrupt_end gives both their
- * old meaning back. */
+ * program as usual.  A terminal does not show what is typed.  The last interrupt_end, if it was
+ * begun more than once, gives both their old meaning back. */
 void interrupt_begin(void);
 bool interrupt_seen(void); /* true once per Ctrl-C */
 void interrupt_end(void);
