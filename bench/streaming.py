@@ -15,10 +15,11 @@
     --read-ahead KIB  the disk reads ahead so many KiB for the peer (it is as before afterwards)
     --json            JSON instead of the table
 
-A round measures, one after the other: fio's rate (random reads of that block size, past the
-page cache, some at a time), moeflux's cold prompt, moeflux's generation, and the peer's, a
-llama-bench, while the memory above the limit is locked.  Before each, memory is touched and let
-go, and the file's pages are dropped from the page cache.  Shown are medians, and ratios of
+A round measures, one after the other: moeflux's cold prompt, moeflux's generation, and the peer's,
+a llama-bench, while the memory above the limit is locked.  Before each, memory is touched and let
+go, and the file's pages are dropped from the page cache.  Before and after each of moeflux's, fio
+reads (random reads of that block size, past the page cache, as many at a time as were fastest at
+the start): a disk that others use has the speed of the moment.  Shown are medians, and ratios of
 neighbours within a round.
 
     disk bound    1 / max(missed bytes / fio's rate, time to compute a token)
@@ -105,7 +106,9 @@ def touch_memory(limit):
     takes back what was not used for a while, and gives it out again at a fraction of the disk's
     speed: who ran first would pay for it."""
     populate_write = 23  # Linux 5.14; without it nothing is touched
-    with mmap.mmap(-1, min(limit * 3 // 2, available_bytes() * 9 // 10)) as memory:
+    size = min(limit * 3 // 2, available_bytes() * 9 // 10)
+    # Python's mappings are shared unless told otherwise, and those have no huge pages.
+    with mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory.madvise(mmap.MADV_HUGEPAGE)
         try:
             memory.madvise(populate_write)
@@ -117,15 +120,22 @@ def cached_bytes(path):
     return int(run(["fincore", "-b", "-n", "-o", "RES", path]).stdout or 0)
 
 
-def fio_rate(path, block):
-    """Bytes per second: the best of some depths, for a disk's favourite is not ours to know."""
-    rates = []
-    for depth in (4, 8, 16):
-        done = run(["fio", "--name=streaming", f"--filename={path}", "--readonly", "--rw=randread",
-                    f"--bs={block}", f"--iodepth={depth}", "--ioengine=io_uring", "--direct=1",
-                    "--runtime=2", "--time_based", "--norandommap", "--output-format=json"])
-        rates.append(json.loads(done.stdout)["jobs"][0]["read"]["bw_bytes"])
-    return max(rates)
+def fio_rate(settings, depth):
+    """Bytes per second."""
+    done = run(["fio", "--name=streaming", f"--filename={settings.model}", "--readonly",
+                "--rw=randread", f"--bs={settings.block}", f"--iodepth={depth}",
+                "--ioengine=io_uring", "--direct=1", "--runtime=2", "--time_based",
+                "--norandommap", "--output-format=json"])
+    return json.loads(done.stdout)["jobs"][0]["read"]["bw_bytes"]
+
+
+def best_depth(settings):
+    """A disk's favourite is not ours to know; each is asked twice, in turns."""
+    rates = {depth: 0 for depth in (4, 8, 16)}
+    for _ in range(2):
+        for depth in rates:
+            rates[depth] += fio_rate(settings, depth)
+    return max(rates, key=rates.get)
 
 
 class LockedMemory:
@@ -223,29 +233,38 @@ def computing_seconds(part):
                if stage not in ("expert wait", "prediction"))
 
 
-def measure_prompt(settings, rate):
-    test, stats, watch = moeflux(settings, "-p", settings.prompt, "-n", 0, "--no-warm-up")
+def between_fio(settings, *options):
+    """What moeflux measures, and fio's rate around it."""
+    before = fio_rate(settings, settings.depth)
+    measured = moeflux(settings, *options)
+    return (*measured, (before + fio_rate(settings, settings.depth)) / 2)
+
+
+def measure_prompt(settings):
+    test, stats, watch, rate = between_fio(settings, "-p", settings.prompt, "-n", 0, "--no-warm-up")
     speed = test["tokens_per_second"]["median"]
     computing = computing_seconds(stats["prompt"])
     bound = settings.prompt / max(stats["experts"]["bytes_read"] / rate, computing)
     disk_bound = settings.prompt / (stats["experts"]["bytes_read"] / rate)
     return {"tokens_per_second": speed, "bound": bound, "share": speed / bound,
-            "share_of_disk_bound": speed / disk_bound, "computing_seconds": computing,
+            "fio_bytes_per_second": rate, "share_of_disk_bound": speed / disk_bound,
+            "computing_seconds": computing,
             "waiting_seconds": stats["seconds"]["expert_wait"],
             "bytes": stats["experts"]["bytes_read"], "disk_share": disk_share(stats, rate),
             "memory_bytes": watch.both, "resident_bytes": watch.resident,
             "cached_bytes": watch.cached}
 
 
-def measure_decode(settings, rate):
-    test, stats, watch = moeflux(settings, "-p", 0, "-n", settings.count)
+def measure_decode(settings):
+    test, stats, watch, rate = between_fio(settings, "-p", 0, "-n", settings.count)
     speed = test["tokens_per_second"]["median"]
     missed = test["expert_bytes_read"] / settings.count
     computing = computing_seconds(stats["decode"]) / max(stats["decode"]["tokens"], 1)
     bound = 1 / max(missed / rate, computing)
     hits, misses = test["expert_hits"], test["expert_misses"]
     return {"tokens_per_second": speed, "bound": bound, "share": speed / bound,
-            "missed_bytes": missed, "hit_rate": hits / max(hits + misses, 1),
+            "fio_bytes_per_second": rate, "missed_bytes": missed,
+            "hit_rate": hits / max(hits + misses, 1),
             "computing_seconds": computing, "disk_share": disk_share(stats, rate),
             "wasted_share": stats["experts"]["ahead_wasted_bytes"] /
             max(stats["experts"]["bytes_read"], 1),
@@ -287,12 +306,11 @@ def block_of(settings):
 
 
 def measure_round(settings):
-    found = {"fio_bytes_per_second": fio_rate(settings.model, settings.block)}
-    rate = found["fio_bytes_per_second"]
+    found = {}
     if settings.prompt:
-        found["prompt"] = measure_prompt(settings, rate)
+        found["prompt"] = measure_prompt(settings)
     if settings.count:
-        found["decode"] = measure_decode(settings, rate)
+        found["decode"] = measure_decode(settings)
     if settings.peer:
         found["peer"] = measure_peer(settings)
     return found
@@ -311,15 +329,15 @@ def print_table(settings, rounds):
     gib = 1 << 30
     print(f"{settings.model}, {settings.memory / gib:.2f} GiB, {settings.threads} threads, "
           f"{len(rounds)} round{'s' if len(rounds) > 1 else ''}; medians\n")
-    print(f"fio            {middle(rounds, 'fio_bytes_per_second') * 1e-9:8.2f} GB/s "
-          f"in reads of {settings.block} bytes")
+    print(f"fio's reads    {settings.block:8d} bytes, {settings.depth} at a time")
     for kind, what in (("prompt", f"prompt {settings.prompt}"), ("decode", f"decode {settings.count}")):
         if kind not in rounds[0]:
             continue
         print(f"{what:<14} {middle(rounds, kind, 'tokens_per_second'):8.2f} tokens/s, "
               f"{100 * middle(rounds, kind, 'share'):.0f} % of the bound of "
               f"{middle(rounds, kind, 'bound'):.2f}; disk at "
-              f"{100 * middle(rounds, kind, 'disk_share'):.0f} % of fio")
+              f"{100 * middle(rounds, kind, 'disk_share'):.0f} % of fio's "
+              f"{middle(rounds, kind, 'fio_bytes_per_second') * 1e-9:.2f} GB/s")
         print(f"{'':<14} peak memory {middle(rounds, kind, 'memory_bytes') / gib:.2f} GiB, of which "
               f"page cache {middle(rounds, kind, 'cached_bytes') / gib:.2f}")
         if kind == "decode":
@@ -341,6 +359,7 @@ def print_table(settings, rounds):
 def main():
     settings = parse_arguments()
     settings.block = settings.block or block_of(settings)
+    settings.depth = best_depth(settings)
     rounds = []
     for number in range(settings.rounds):
         if sys.stderr.isatty():
@@ -348,7 +367,8 @@ def main():
         rounds.append(measure_round(settings))
     if settings.json:
         print(json.dumps({"model": settings.model, "memory_bytes": settings.memory,
-                          "threads": settings.threads, "block": settings.block, "rounds": rounds}))
+                          "threads": settings.threads, "block": settings.block,
+                          "depth": settings.depth, "rounds": rounds}))
     else:
         print_table(settings, rounds)
 
