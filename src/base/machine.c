@@ -155,18 +155,12 @@ void machine_describe(const struct machine *machine, char *out, size_t capacity)
         bool present;
         const char *name;
     } features[] = {
-        { machine->avx2, "avx2" },
-        { machine->avx_vnni, "avx-vnni" },
-        { machine->avx512, "avx512" },
-        { machine->avx512_vnni, "vnni" },
-        { machine->avx512_bf16, "bf16" },
-        { machine->avx512_vbmi, "vbmi" },
-        { machine->amx_int8, "amx-int8" },
-        { machine->amx_bf16, "amx-bf16" },
-        { machine->neon, "neon" },
-        { machine->neon_dotprod, "dotprod" },
-        { machine->neon_f16, "f16" },
-        { machine->neon_i8mm, "i8mm" },
+        { machine->avx2, "avx2" },         { machine->avx_vnni, "avx-vnni" },
+        { machine->avx512, "avx512" },     { machine->avx512_vnni, "vnni" },
+        { machine->avx512_bf16, "bf16" },  { machine->avx512_vbmi, "vbmi" },
+        { machine->amx_int8, "amx-int8" }, { machine->amx_bf16, "amx-bf16" },
+        { machine->neon, "neon" },         { machine->neon_dotprod, "dotprod" },
+        { machine->neon_f16, "f16" },      { machine->neon_i8mm, "i8mm" },
     };
     size_t used = 0;
     if (capacity) out[0] = '\0';

@@ -80,7 +80,7 @@ struct expert_store {
     enum expert_mode mode;
     struct file_map *maps; /* [files] of a mapped store, else NULL */
     bool direct;
-    uint64_t stage_bytes; /* of the reader's buffers */
+    uint64_t stage_bytes;     /* of the reader's buffers */
     uint32_t layers, experts; /* experts per layer */
     struct eviction eviction;
 
