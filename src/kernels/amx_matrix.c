@@ -94,14 +94,14 @@ LANES_INLINE void slot_of_two(int slot, const uint16_t *w, const uint16_t *a, si
         _tile_loadd(4, w, 64);
     } else if (slot == 1) {
         _tile_loadd(6, a, 64);
+    } else if (slot == 2) {
+        if (packs == 2) _tile_loadd(7, a + pack, 64);
         _tile_dpbf16ps(0, 4, 6);
-    } else if (slot == 2 && packs == 2) {
-        _tile_loadd(7, a + pack, 64);
     } else if (slot == 3 && packs == 2) {
         _tile_dpbf16ps(1, 4, 7);
     } else if (slot == 4) {
         _tile_loadd(5, w + TILE * TILE_COLS, 64);
-    } else if (slot == 5) {
+    } else if (slot == 6) {
         _tile_dpbf16ps(2, 5, 6);
     } else if (slot == 7 && packs == 2) {
         _tile_dpbf16ps(3, 5, 7);
@@ -166,33 +166,38 @@ LANES_INLINE void plain_steps(const struct stream *s, const uint16_t *piece, con
         for (int slot = 0; slot < SLOTS; slot++) slot_of_step(slot, piece, a, pack, packs);
 }
 
-typedef void (*open_function)(struct open_unit *out, const struct panel_row *row);
+typedef void (*open_four_function)(struct open_unit *out, const struct panel_row *rows,
+                                   size_t unit);
 
-LANES_INLINE void open_rows(struct stream *s, size_t first, size_t count, open_function open)
+/* Of the next block's 16 rows from `half` on, with units of so many bytes, what a slot of this
+ * strip has to fetch.  Evenly: loads of tiles wait for the places where what is fetched arrives,
+ * and these are few. */
+LANES_INLINE void fetch_part(const struct stream *s, size_t half, size_t slot, size_t unit)
 {
-#pragma GCC unroll 4
-    for (size_t i = first; i < first + count; i++) {
-        s->rows[i].at.count = UNIT;
-        open(&s->open[i], &s->rows[i]);
-        s->rows[i].at.index++;
-    }
+    const struct panel_row *row = &s->rows[half];
+    size_t part = TILE * unit / STRIPS, end = (slot + 1) * part / SLOTS;
+    const uint8_t *from = row->at.values + row->ahead + (s->unit * STRIPS + s->strip) * part;
+    for (size_t line = align_up(slot * part / SLOTS, CACHE_LINE); line < end; line += CACHE_LINE)
+        __builtin_prefetch(from + line, 0, 2);
 }
 
 /* The steps of a strip, and between them the next one, where making it takes as long as the
  * products: two vectors of two rows between two tile instructions.  With a neighbour on the core
  * the CPU looks ahead no further than that. */
 LANES_INLINE void close_steps(struct stream *s, const uint16_t *strip, const uint16_t *a,
-                              size_t packs, open_function open, struct panel_kind kind)
+                              size_t packs, open_four_function open_four, struct panel_kind kind)
 {
     enum { ROWS = PIECE_ROWS / (SLOTS * STRIP / STEP) };
+    _Static_assert(2 * ROWS == 4, "what is opened at once is what two slots make");
     size_t pack = PACK_ROWS * s->cols, quarter = s->strip;
     uint16_t *out = strip_in_ring(s, s->block, s->unit, quarter);
     for (size_t r = 0; r < PIECE_ROWS; r += ROWS * SLOTS) {
 #pragma GCC unroll 8
         for (int slot = 0; slot < SLOTS; slot++) {
             size_t row = r + ROWS * (size_t)slot;
-            if (quarter == 0 && slot % 2 == 0) open_rows(s, row, 2 * ROWS, open);
+            if (quarter == 0 && slot % 2 == 0) open_four(&s->open[row], &s->rows[row], s->unit);
             if (packs > 0) slot_of_step(slot, strip, a, pack, packs);
+            fetch_part(s, r, (size_t)slot, kind.bytes);
 #pragma GCC unroll 2
             for (size_t i = row; i < row + ROWS; i++)
                 panel_quarter(out + i * TILE_COLS, STEP, &s->open[i], quarter, kind);
@@ -207,13 +212,13 @@ LANES_INLINE void close_steps(struct stream *s, const uint16_t *strip, const uin
                                    size_t packs)                                                   \
     {                                                                                              \
         if (packs == 3)                                                                            \
-            close_steps(s, strip, a, 3, open_##name, kind_##name);                                 \
+            close_steps(s, strip, a, 3, open_four_##name, kind_##name);                            \
         else if (packs == 2)                                                                       \
-            close_steps(s, strip, a, 2, open_##name, kind_##name);                                 \
+            close_steps(s, strip, a, 2, open_four_##name, kind_##name);                            \
         else if (packs == 1)                                                                       \
-            close_steps(s, strip, a, 1, open_##name, kind_##name);                                 \
+            close_steps(s, strip, a, 1, open_four_##name, kind_##name);                            \
         else                                                                                       \
-            close_steps(s, strip, a, 0, open_##name, kind_##name);                                 \
+            close_steps(s, strip, a, 0, open_four_##name, kind_##name);                            \
     }
 CLOSE_FORMATS(DEFINE_CLOSE_STEPS)
 

@@ -3,6 +3,12 @@
 
 #if defined(__AVX512BF16__)
 
+LANES_INLINE void fetch_next(const struct panel_row *row, size_t size)
+{
+    const uint8_t *next = row->at.values + row->at.index * size + row->ahead;
+    for (size_t line = 0; line < size; line += CACHE_LINE) __builtin_prefetch(next + line, 0, 2);
+}
+
 /* ------------------------------------------------------------------- integers */
 
 LANES_INLINE void panel_unit(uint16_t *out, size_t step, const struct open_unit *u,
@@ -18,6 +24,7 @@ LANES_INLINE void panel_unit(uint16_t *out, size_t step, const struct open_unit 
     static void panel_##name(uint16_t *out, size_t step, struct panel_row *row)                    \
     {                                                                                              \
         struct open_unit unit;                                                                     \
+        fetch_next(row, bytes);                                                                    \
         open_##name(&unit, row);                                                                   \
         panel_unit(out, step, &unit, kind_##name);                                                 \
     }
@@ -39,7 +46,7 @@ LANES_INLINE void copy_unit(uint16_t *out, size_t step, const uint8_t *from, siz
 
 static void panel_bf16(uint16_t *out, size_t step, struct panel_row *row)
 {
-    fetch(row, UNIT * sizeof *out);
+    fetch_next(row, UNIT * sizeof *out);
     copy_unit(out, step, row->at.values + row->at.index * UNIT * sizeof *out, row->at.count);
 }
 
