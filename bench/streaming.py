@@ -22,7 +22,8 @@ reads (random reads of that block size, past the page cache, as many at a time a
 the start): a disk that others use has the speed of the moment.  Shown are medians, and ratios of
 neighbours within a round.
 
-    disk bound    1 / max(missed bytes / fio's rate, time to compute a token)
+    disk bound    1 / max(missed bytes / fio's rate, time to compute a token); bytes that were read
+                  ahead in vain are not missed
                   for a prompt: tokens / max(bytes of all experts / fio's rate, time to compute)
     disk          bytes / time in which at least one read was under way, against fio
     memory        peak of the resident set, and of the file's pages in the page cache
@@ -258,16 +259,18 @@ def measure_prompt(settings):
 def measure_decode(settings):
     test, stats, watch, rate = between_fio(settings, "-p", 0, "-n", settings.count)
     speed = test["tokens_per_second"]["median"]
-    missed = test["expert_bytes_read"] / settings.count
+    read = test["expert_bytes_read"] / settings.count
+    wasted_share = (stats["experts"]["ahead_wasted_bytes"] /
+                    max(stats["experts"]["bytes_read"], 1))
+    missed = read * (1 - wasted_share)
     computing = computing_seconds(stats["decode"]) / max(stats["decode"]["tokens"], 1)
     bound = 1 / max(missed / rate, computing)
     hits, misses = test["expert_hits"], test["expert_misses"]
     return {"tokens_per_second": speed, "bound": bound, "share": speed / bound,
-            "fio_bytes_per_second": rate, "missed_bytes": missed,
+            "fio_bytes_per_second": rate, "read_bytes": read, "missed_bytes": missed,
             "hit_rate": hits / max(hits + misses, 1),
             "computing_seconds": computing, "disk_share": disk_share(stats, rate),
-            "wasted_share": stats["experts"]["ahead_wasted_bytes"] /
-            max(stats["experts"]["bytes_read"], 1),
+            "wasted_share": wasted_share,
             "memory_bytes": watch.both, "resident_bytes": watch.resident,
             "cached_bytes": watch.cached}
 
@@ -342,7 +345,7 @@ def print_table(settings, rounds):
               f"page cache {middle(rounds, kind, 'cached_bytes') / gib:.2f}")
         if kind == "decode":
             print(f"{'':<14} {100 * middle(rounds, kind, 'hit_rate'):.1f} % hits, "
-                  f"{middle(rounds, kind, 'missed_bytes') * 1e-6:.0f} MB read per token, "
+                  f"{middle(rounds, kind, 'read_bytes') * 1e-6:.0f} MB read per token, "
                   f"{100 * middle(rounds, kind, 'wasted_share'):.1f} % of it in vain; "
                   f"{1e3 * middle(rounds, kind, 'computing_seconds'):.0f} ms computing")
         else:
