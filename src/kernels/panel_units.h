@@ -30,6 +30,11 @@ enum unit_numbers {
     NUMBERS_SIGNED,     /* 32 less than in the file, so that there are no mins */
 };
 
+static inline bool two_in_a_byte(enum unit_numbers numbers)
+{
+    return numbers == NUMBERS_IN_Q4_K || numbers == NUMBERS_IN_NIBBLES;
+}
+
 /* What is constant for a format. */
 struct panel_kind {
     bool few;     /* all numbers are below 16 */
@@ -228,8 +233,7 @@ LANES_INLINE void panel_quarter(uint16_t *out, size_t step, const struct open_un
     const float *scales = u->scales, *mins = kind.group == 32 ? u->scales + 8 : u->mins;
     scales += QUARTER / kind.group * quarter;
     mins += QUARTER / kind.group * quarter;
-    bool halves = kind.numbers == NUMBERS_IN_Q4_K || kind.numbers == NUMBERS_IN_NIBBLES;
-    const uint8_t *q = u->q + (halves ? QUARTER / 2 : QUARTER) * quarter;
+    const uint8_t *q = u->q + (two_in_a_byte(kind.numbers) ? QUARTER / 2 : QUARTER) * quarter;
     if (kind.few && kind.group == 32) {
         look_up_32s(out, step, q, scales, mins, kind.numbers);
         return;
@@ -259,7 +263,7 @@ LANES_INLINE void panel_quarter(uint16_t *out, size_t step, const struct open_un
     LANES_INLINE void open_##name(struct open_unit *out, const struct panel_row *row)              \
     {                                                                                              \
         struct unit unit;                                                                          \
-        if ((numbers) == NUMBERS_IN_Q4_K || (numbers) == NUMBERS_IN_NIBBLES) {                     \
+        if (two_in_a_byte(numbers)) {                                                              \
             open_stored(out, &row->at, numbers);                                                   \
             return;                                                                                \
         }                                                                                          \
