@@ -136,7 +136,7 @@ static mf_status find_match(size_t *begin, size_t *end, struct split_run *run,
                             const struct split_regex *regex, struct text_span text, size_t from)
 {
     PCRE2_SPTR subject = (PCRE2_SPTR)text.text;
-    int found;
+    int found = PCRE2_ERROR_JIT_STACKLIMIT;
     *begin = *end = text.length;
     if (regex->compiled) {
         found =
@@ -144,7 +144,7 @@ static mf_status find_match(size_t *begin, size_t *end, struct split_run *run,
         if (found == PCRE2_ERROR_JIT_STACKLIMIT && give_stack(run))
             return find_match(begin, end, run, regex, text, from);
     }
-    if (!regex->compiled || found == PCRE2_ERROR_JIT_STACKLIMIT)
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT)
         found = pcre2_match(regex->code, subject, text.length, from,
                             PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, run->match, run->limits);
     if (found == PCRE2_ERROR_NOMATCH) return MF_OK;
