@@ -7,8 +7,8 @@
  *
  *     rows of activations    what is kept
  *     up to 48               two of them, which fit the nearest cache beside activations
- *     more                   all columns of 32 rows, and as much again for the next ones: for
- *                            every 48 rows they are used once more, and sums stay in tiles
+ *     more                   all columns of 32 rows, and one ahead: for every 48 rows they are
+ *                            used once more, and sums stay in tiles
  *
  * A tile is 16 rows of 64 bytes.  Weights are the first operand, activations the second one,
  * in pairs; up to six tiles of sums share the loads:
@@ -300,6 +300,17 @@ static void multiply_first(struct stream *s, size_t block, const uint16_t *a, si
     }
 }
 
+/* A block of 32 rows with another one: its strips lie side by side but for the ring's end. */
+static void multiply_later(const struct stream *s, size_t block, const uint16_t *a, size_t packs)
+{
+    const uint16_t *begin = strip_in_ring(s, block, 0, 0);
+    size_t left = (size_t)(s->ring + s->ring_strips * STRIP - begin) / PIECE_ROWS;
+    size_t count = min_size(left, s->cols);
+    multiply_made(s, begin, a, count, packs);
+    if (count == s->cols) return;
+    multiply_made(s, s->ring, a + count * PACK_ROWS, s->cols - count, packs);
+}
+
 /* A block of 32 rows with a group of packs. */
 static void multiply_group(struct stream *s, size_t block, size_t x, size_t packs)
 {
@@ -308,7 +319,7 @@ static void multiply_group(struct stream *s, size_t block, size_t x, size_t pack
     if (x == 0)
         multiply_first(s, block, a, packs);
     else
-        multiply_made(s, strip_in_ring(s, block, 0, 0), a, s->cols, packs);
+        multiply_later(s, block, a, packs);
     store_sums(s->sums, packs);
 }
 
@@ -413,8 +424,8 @@ static void begin_stream(struct stream *s)
     s->lines = s->ring + 2 * s->units * PIECE;
     for (size_t i = 0; i < 2; i++) s->make[i] = NAMED(panel_unit_for)(p->from[i].weight);
     s->close_steps = close_steps_for(p);
-    s->ring_strips = 2 * (s->close_steps ? 1 : STRIPS);
-    if (s->x_rows > GROUP_ROWS) s->ring_strips = 2 * s->units * STRIPS;
+    size_t ahead = s->close_steps ? 1 : STRIPS;
+    s->ring_strips = ahead + (s->x_rows > GROUP_ROWS ? s->units * STRIPS : ahead);
     open_first_block(s);
     make_first(s);
 }

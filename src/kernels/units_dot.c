@@ -118,6 +118,18 @@ LANES_INLINE void dot_some(const struct integer_block *b, struct dot_part p, uni
         }
 }
 
+/* Where the streams begin nothing has been asked for yet. */
+LANES_INLINE void fetch_beginnings(const struct integer_block *b, size_t step)
+{
+    const struct weight *w = b->weight;
+    size_t count = min_size(FETCH_AHEAD_EACH, step * w->row_bytes);
+    for (size_t i = 0; i < STREAMS; i++) {
+        const uint8_t *begin = w->values + (b->first + i * step) * w->row_bytes;
+        for (size_t line = 0; line < count; line += CACHE_LINE)
+            __builtin_prefetch(begin + line, 0, 1);
+    }
+}
+
 LANES_INLINE void dot_rows(const struct integer_block *b, unit_loader load, struct unit_kind kind)
 {
     size_t j = 0, step = b->count / STREAMS;
@@ -125,6 +137,7 @@ LANES_INLINE void dot_rows(const struct integer_block *b, unit_loader load, stru
         for (size_t i = 0; i < b->count; i++)
             dot_some(b, (struct dot_part){ i, 0, 1, j, SHARED_X }, load, kind);
     for (; j < b->x_rows; j++) {
+        if (STREAMS > 1) fetch_beginnings(b, step);
         for (size_t i = 0; i < step; i++)
             dot_some(b, (struct dot_part){ i, step, STREAMS, j, 1 }, load, kind);
         for (size_t i = step * STREAMS; i < b->count; i++)
