@@ -60,10 +60,13 @@ static uint64_t resident_bytes(const struct inspection *i)
 {
     const struct weights *weights = &i->model.weights;
     struct arena arena;
-    uint64_t bytes;
+    uint64_t before, bytes;
     uint32_t begun = 0; /* layers: each begins with its first norm */
 
     arena_init(&arena, &reserving);
+    arena_take_raw(&arena, 1, 1); /* something is in it before the weights */
+    arena_start_block(&arena);
+    before = arena.total_bytes;
     arena_take_raw(&arena, i->model.config.layer_count, sizeof *weights->layers);
     for (size_t o = 0; o < weights->origin_count; o++) {
         if (weights->origins[o].slot == SLOT_MIXER_NORM && begun++ > 0) {
@@ -72,7 +75,7 @@ static uint64_t resident_bytes(const struct inspection *i)
         take_origin(&arena, &weights->origins[o]);
     }
     if (begun > 0) take_extents(&arena, i, begun - 1);
-    bytes = arena.total_bytes;
+    bytes = arena.total_bytes - before;
     arena_free(&arena);
     return bytes;
 }

@@ -96,6 +96,11 @@ void *arena_take(struct arena *arena, size_t count, size_t size)
     return pointer ? memset(pointer, 0, count * size) : NULL;
 }
 
+void arena_start_block(struct arena *arena)
+{
+    if (arena->blocks) arena->blocks->used = arena->blocks->bytes;
+}
+
 char *arena_text(struct arena *arena, const char *text, size_t length)
 {
     if (length == SIZE_MAX) return NULL;

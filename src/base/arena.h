@@ -32,6 +32,10 @@ void *arena_take(struct arena *arena, size_t count, size_t size);
 /* The same without the zeroes, for bytes that are about to be read from a file. */
 void *arena_take_raw(struct arena *arena, size_t count, size_t size);
 
+/* What is taken from here on shares no block with what was taken before, so that the same
+ * requests always take as much. */
+void arena_start_block(struct arena *arena);
+
 /* A terminated copy of `length` bytes. */
 char *arena_text(struct arena *arena, const char *text, size_t length);
 

@@ -348,6 +348,7 @@ mf_status weights_bind(struct weights *out, const struct weights_source *source,
     mf_status status = find_naming(&b, why);
     if (status == MF_OK) status = read_quantization(&b, why);
     if (status != MF_OK) return status;
+    arena_start_block(arena); /* `moeflux inspect` must be able to tell what follows */
     size_t before = arena->total_bytes;
     size_t slots_max = ((size_t)config->layer_count + 1) * SLOT_COUNT;
     out->layers = ARENA_NEW(arena, struct layer_weights, config->layer_count);

@@ -56,6 +56,29 @@ static void small_pieces_share_blocks(void **state)
     arena_free(&arena);
 }
 
+static size_t taken_by(struct arena *arena)
+{
+    size_t before = arena->total_bytes;
+    arena_start_block(arena);
+    for (size_t i = 0; i < PIECES; i++) assert_non_null(arena_take(arena, piece_bytes(i), 1));
+    return arena->total_bytes - before;
+}
+
+static void a_block_that_is_started_makes_sizes_repeatable(void **state)
+{
+    (void)state;
+    struct arena arena;
+    arena_init(&arena, &allocator_heap);
+    arena_start_block(&arena); /* of nothing */
+    assert_non_null(arena_take(&arena, 1, CACHE_LINE));
+    size_t bytes = taken_by(&arena);
+    for (size_t before = 1; before < 100 << 10; before += 10 << 10) {
+        assert_non_null(arena_take(&arena, before, 1));
+        assert_int_equal(taken_by(&arena), bytes);
+    }
+    arena_free(&arena);
+}
+
 static void nothing_is_a_valid_piece(void **state)
 {
     (void)state;
@@ -119,6 +142,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_are_zeroed_aligned_and_apart),
         cmocka_unit_test(small_pieces_share_blocks),
+        cmocka_unit_test(a_block_that_is_started_makes_sizes_repeatable),
         cmocka_unit_test(nothing_is_a_valid_piece),
         cmocka_unit_test(impossible_sizes_are_refused_without_asking),
         cmocka_unit_test(text_is_copied_and_terminated),
