@@ -288,6 +288,17 @@ static double time_split(const struct splitter *splitter, const char *text, size
     return best;
 }
 
+/* Of whole units, and a run of them that ends before the text does. */
+static double time_units(const struct splitter *splitter, char *text, size_t bytes, size_t unit)
+{
+    size_t end = bytes / unit * unit - unit;
+    char kept = text[end];
+    text[end] = 'x';
+    double seconds = time_split(splitter, text, end + 1);
+    text[end] = kept;
+    return seconds;
+}
+
 /* Four times the text takes about four times as long, sixteen would be quadratic. */
 static void assert_linear(const char *pattern)
 {
@@ -302,9 +313,8 @@ static void assert_linear(const char *pattern)
     for (size_t i = 0; i < COUNT_OF(units); i++) {
         size_t unit = strlen(units[i]);
         for (size_t at = 0; at < LARGE; at++) text[at] = units[i][at % unit];
-        text[LARGE - 1] = text[SMALL - 1] = 'x'; /* a run that ends before the text does */
-        double small = time_split(&splitter, text, SMALL);
-        double large = time_split(&splitter, text, LARGE);
+        double small = time_units(&splitter, text, SMALL, unit);
+        double large = time_units(&splitter, text, LARGE, unit);
         if (large > 10 * small + 0.005)
             fail_msg("%s on \"%s\": %d bytes take %.1f ms, %d take %.1f", pattern, units[i], SMALL,
                      small * 1e3, LARGE, large * 1e3);
