@@ -52,6 +52,84 @@ struct stream {
     struct open_unit open[PIECE_ROWS];
 };
 
+/* ---------------------------------------------------------------- four units
+ *
+ * Functions, not parts of others: between tile instructions they would be written out many times,
+ * and are wanted in one strip of four.  Those of Q4_K at once, because most instructions of one
+ * alone are for the bits of its scales. */
+
+LANES_INLINE __m512i load_four(const uint8_t *const *from)
+{
+    __m512i all = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)from[0]));
+    all = _mm512_inserti32x4(all, _mm_loadu_si128((const __m128i *)(const void *)from[1]), 1);
+    all = _mm512_inserti32x4(all, _mm_loadu_si128((const __m128i *)(const void *)from[2]), 2);
+    return _mm512_inserti32x4(all, _mm_loadu_si128((const __m128i *)(const void *)from[3]), 3);
+}
+
+/* The first 16 bytes of a block are d, dmin, and eight scales and mins of six bits: four times
+ * those 16 numbers in bytes. */
+LANES_INLINE __m512i k_bytes_of_four(__m512i heads)
+{
+    const __m512i low_places = _mm512_broadcast_i32x4(
+        _mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15));
+    const __m512i high_places = _mm512_broadcast_i32x4(
+        _mm_setr_epi8(-1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1, 8, 9, 10, 11));
+    const __m512i down = _mm512_broadcast_i32x4(_mm_setr_epi32(0, 0, 0, 4));
+    const __m512i low_bits =
+        _mm512_broadcast_i32x4(_mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f));
+    __m512i low = _mm512_srlv_epi32(_mm512_shuffle_epi8(heads, low_places), down);
+    __m512i high = _mm512_srli_epi32(_mm512_shuffle_epi8(heads, high_places), 2);
+    return (low & low_bits) | (high & _mm512_set1_epi8(0x30));
+}
+
+/* d of block `i` eight times, then -dmin; `all` has d and -dmin of each. */
+LANES_INLINE lanes k_factors(__m512 all, int i)
+{
+    int d = 2 * i, m = d + 1;
+    return (lanes)_mm512_permutexvar_ps(
+        _mm512_setr_epi32(d, d, d, d, d, d, d, d, m, m, m, m, m, m, m, m), all);
+}
+
+/* Unit `unit` of four rows. */
+static void open_four_q4_k(struct open_unit *out, const struct panel_row *rows, size_t unit)
+{
+    const __m512i dwords = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    const __m256 signs = _mm256_setr_ps(0, -0.0f, 0, -0.0f, 0, -0.0f, 0, -0.0f);
+    const uint8_t *blocks[4];
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 4; i++) {
+        blocks[i] = rows[i].at.values + unit * sizeof(struct block_q4_k);
+        out[i].q = blocks[i] + offsetof(struct block_q4_k, qs);
+    }
+    __m512i heads = load_four(blocks);
+    __m128i halves = _mm512_castsi512_si128(_mm512_permutexvar_epi32(dwords, heads));
+    __m512 all = _mm512_castps256_ps512(_mm256_xor_ps(_mm256_cvtph_ps(halves), signs));
+    _Alignas(CACHE_LINE) byte_lanes both[4];
+    _mm512_store_si512(both, k_bytes_of_four(heads));
+    __asm__("" : "+m"(both)); /* what is loaded is spread for nothing */
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        lanes_store(out[i].scales, lanes_from_bytes(both[i]) * k_factors(all, i));
+        __asm__("" : "+m"(out[i].scales));
+    }
+}
+
+#define DEFINE_OPEN_FOUR(name)                                                                     \
+    static void open_four_##name(struct open_unit *out, const struct panel_row *rows, size_t unit) \
+    {                                                                                              \
+        _Pragma("GCC unroll 4") for (size_t i = 0; i < 4; i++)                                     \
+        {                                                                                          \
+            struct panel_row row = rows[i];                                                        \
+            row.at.index = unit;                                                                   \
+            row.at.count = UNIT;                                                                   \
+            open_##name(&out[i], &row);                                                            \
+        }                                                                                          \
+    }
+DEFINE_OPEN_FOUR(q6_k)
+DEFINE_OPEN_FOUR(usual_affine4)
+
+/* -------------------------------------------------------------- pieces and strips */
+
 static inline void open_first_block(struct stream *s)
 {
     for (size_t i = 0; i < PIECE_ROWS; i++) {
