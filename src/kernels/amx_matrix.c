@@ -300,7 +300,7 @@ static void multiply_first(struct stream *s, size_t block, const uint16_t *a, si
     }
 }
 
-/* A block of 32 rows with another one: its strips lie side by side but for the ring's end. */
+/* A block of 32 rows with a later group: its strips lie side by side but for the ring's end. */
 static void multiply_later(const struct stream *s, size_t block, const uint16_t *a, size_t packs)
 {
     const uint16_t *begin = strip_in_ring(s, block, 0, 0);
