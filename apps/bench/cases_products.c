@@ -188,6 +188,76 @@ static void double_integers(const struct case_task *t)
     }
 }
 
+/* ------------------------------------------------------------------- floats */
+
+static bool takes_floats(const struct kernel_case *what)
+{
+    static const bool floats[FORMAT_COUNT] = { [FORMAT_F32] = true,
+                                               [FORMAT_F16] = true,
+                                               [FORMAT_BF16] = true,
+                                               [FORMAT_F8_E4M3] = true,
+                                               [FORMAT_F8_E5M2] = true };
+    return floats[what->format];
+}
+
+struct float_scratch {
+    const float **x;
+    float **out;
+};
+
+static struct float_scratch cut_floats(struct case_cutter *cutter, const struct kernel_case *what)
+{
+    struct float_scratch s;
+    s.x = case_cut(cutter, what->x_rows * sizeof *s.x);
+    s.out = case_cut(cutter, what->x_rows * sizeof *s.out);
+    return s;
+}
+
+static void measure_floats(struct case_sizes *out, const struct kernel_case *what)
+{
+    struct case_cutter cutter = { 0 };
+    size_t results = what->x_rows * what->m;
+    cut_floats(&cutter, what);
+    *out = (struct case_sizes){ .in = { what->op->in_place ? results : 0, what->x_rows * what->n },
+                                .out = results,
+                                .scratch_bytes = cutter.bytes,
+                                .flops = 2.0 * (double)(results * what->n) };
+}
+
+static void run_floats(const struct kernels *k, const struct case_task *t)
+{
+    struct case_cutter cutter = { t->scratch, 0 };
+    struct float_scratch s = cut_floats(&cutter, &t->what);
+    for (size_t j = t->x_first; j < t->x_end; j++) {
+        s.x[j] = t->in[1] + j * t->what.n;
+        s.out[j] = t->out + j * t->what.m;
+    }
+    k->float_dot[t->what.format](&(struct float_block){ .weight = &t->weight,
+                                                        .count = t->what.m,
+                                                        .x = s.x + t->x_first,
+                                                        .out = s.out + t->x_first,
+                                                        .x_rows = t->x_end - t->x_first,
+                                                        .add = t->what.op->in_place });
+}
+
+/* Each product is rounded, then lies in a sum of a lane, which is scaled and folded. */
+static void double_floats(const struct case_task *t)
+{
+    float row[COLS_MAX];
+    size_t n = t->what.n, m = t->what.m;
+    for (size_t r = 0; r < m && n <= COLS_MAX; r++) {
+        weight_dequantise_row(row, &t->weight, r);
+        for (size_t j = 0; j < t->what.x_rows; j++) {
+            const float *x = t->in[1] + j * n;
+            size_t at = j * m + r;
+            double size = 0, before = t->what.op->in_place ? (double)t->in[0][at] : 0;
+            for (size_t i = 0; i < n; i++) size += fabs((double)row[i] * (double)x[i]);
+            t->expected[at] = before + case_dot_double(row, x, n);
+            t->bound[at] = CASE_ROUNDOFF * (((double)n / 16 + 16) * size + fabs(t->expected[at]));
+        }
+    }
+}
+
 /* -------------------------------------------------------------- matrix unit */
 
 static bool has_matrix(const struct kernels *k)
@@ -431,6 +501,9 @@ const struct case_op case_product_ops[] = {
                  { 64, 2048, 16, 0, 0 } } },
     { PRODUCT_OP("integer_dot_add", integers, true, 5, 5), .takes = takes_integers,
       .prepare = prepare_integers },
+    { PRODUCT_OP("float_dot", floats, false, 5, 6), .takes = takes_floats,
+      .timed = { { CASE_MANY, 2048, 1, 0, 0 }, { 64, 2048, 1, 0, 0 }, { 64, 2048, 4, 0, 0 } } },
+    { PRODUCT_OP("float_dot_add", floats, true, 5, 5), .takes = takes_floats },
     { .name = "make_panel",
       .rule = CASE_NEAR,
       .has_rows = true,

@@ -55,6 +55,18 @@ struct integer_block {
 };
 typedef void (*integer_dot_function)(const struct integer_block *block);
 
+/* The same with a matrix and activations in floats. */
+struct float_block {
+    const struct weight *weight;
+    uint64_t first;
+    size_t count;
+    const float *const *x; /* x_rows pointers to cols floats */
+    float *const *out;     /* x_rows pointers to `count` floats */
+    size_t x_rows;
+    bool add; /* to what is there */
+};
+typedef void (*float_dot_function)(const struct float_block *block);
+
 /* A matrix unit multiplies rows of weights with packs of activations, both in bf16 if it has
  * tiles:
  *
@@ -126,6 +138,8 @@ struct kernels {
     integer_dot_function integer_dot[FORMAT_COUNT];
     /* The n floats of x as units_of(n) units.  What is not finite makes its 32 numbers NaN. */
     void (*make_units)(struct integer_unit *out, const float *x, size_t n);
+    /* By format; NULL where numbers are not floats. */
+    float_dot_function float_dot[FORMAT_COUNT];
 
     const struct matrix_unit *matrix; /* NULL: there is none */
 
@@ -178,6 +192,12 @@ static inline bool kernels_have_integers(const struct kernels *kernels, const st
 {
     bool grouped = !weight->scales || (weight->group_rows == 1 && weight->group_cols % 32 == 0);
     return kernels->integer_dot[weight->format] && weight->cols % 64 == 0 && grouped;
+}
+
+/* Whether products with `weight` can be made of its floats as they are stored. */
+static inline bool kernels_have_floats(const struct kernels *kernels, const struct weight *weight)
+{
+    return kernels->float_dot[weight->format];
 }
 
 /* The named set, or with NULL the best that runs on `machine`; NULL when there is none. */

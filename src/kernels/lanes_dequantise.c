@@ -1,5 +1,6 @@
 /* lanes_dequantise.c: the formats that matter most, sixteen numbers at a time.
  * The same roundings as the reference in src/quant: q·scale, then + bias. */
+#include "kernels/lanes_fast.h"
 #include "kernels/lanes_set.h"
 
 struct affine_row {
@@ -11,13 +12,6 @@ LANES_INLINE struct affine_row affine_row(const struct weight *weight, uint64_t 
     return (struct affine_row){ weight->values + row * weight->row_bytes,
                                 weight->scales + row * weight->scale_row_bytes,
                                 weight->biases + row * weight->scale_row_bytes };
-}
-
-/* A scale or bias; bf16 is what MLX writes. */
-LANES_INLINE float load_scale(enum format format, const uint8_t *array, size_t index)
-{
-    if (format == FORMAT_BF16) return f32_from_bf16(load_u16(array + 2 * index));
-    return format_load(format, array, index);
 }
 
 /* 32 numbers from 16 bytes, low nibble first. */
@@ -78,4 +72,44 @@ void NAMED(dequantise_bf16)(float *out, const struct weight *weight, uint64_t ro
     for (; i + LANES <= weight->cols; i += LANES)
         lanes_store(out + i, lanes_from_bf16(values + 2 * i));
     for (; i < weight->cols; i++) out[i] = f32_from_bf16(load_u16(values + 2 * i));
+}
+
+void NAMED(dequantise_f16)(float *out, const struct weight *weight, uint64_t row)
+{
+    const uint8_t *values = weight->values + row * weight->row_bytes;
+    size_t i = 0;
+    for (; i + LANES <= weight->cols; i += LANES)
+        lanes_store(out + i, lanes_from_f16(values + 2 * i));
+    for (; i < weight->cols; i++) out[i] = f32_from_f16(load_u16(values + 2 * i));
+}
+
+/* ---------------------------------------------------------------- 8-bit floats */
+
+/* Numbers that are `factor` times what `load` gives, with the scales of their tiles. */
+LANES_INLINE void dequantise_f8(float *out, const struct weight *w, uint64_t row,
+                                load_function load, float factor)
+{
+    const uint8_t *values = w->values + row * w->row_bytes;
+    const uint8_t *scales = w->scales ? w->scales + row / w->group_rows * w->scale_row_bytes : NULL;
+    size_t width = scales ? w->group_cols : w->cols;
+    for (size_t begin = 0, tile = 0; begin < w->cols; begin += width, tile++) {
+        float scale = scales ? load_scale(w->scale_format, scales, tile) : 1.0f;
+        size_t i = begin, end = min_size(begin + width, w->cols);
+        for (; i + LANES <= end; i += LANES)
+            lanes_store(out + i, load(values + i) * factor * scale);
+        for (; i < end; i++) out[i] = format_load(w->format, values, i) * scale;
+    }
+}
+
+void NAMED(dequantise_e4m3)(float *out, const struct weight *weight, uint64_t row)
+{
+    if (e4m3_has_nan(weight->values + row * weight->row_bytes, weight->cols))
+        weight_dequantise_row(out, weight, row);
+    else
+        dequantise_f8(out, weight, row, lanes_from_e4m3, 0x1p8f);
+}
+
+void NAMED(dequantise_e5m2)(float *out, const struct weight *weight, uint64_t row)
+{
+    dequantise_f8(out, weight, row, lanes_from_e5m2, 1.0f);
 }

@@ -8,6 +8,9 @@
 void NAMED(dequantise_affine4)(float *out, const struct weight *weight, uint64_t row);
 void NAMED(dequantise_affine8)(float *out, const struct weight *weight, uint64_t row);
 void NAMED(dequantise_bf16)(float *out, const struct weight *weight, uint64_t row);
+void NAMED(dequantise_f16)(float *out, const struct weight *weight, uint64_t row);
+void NAMED(dequantise_e4m3)(float *out, const struct weight *weight, uint64_t row);
+void NAMED(dequantise_e5m2)(float *out, const struct weight *weight, uint64_t row);
 
 void NAMED(dot_block)(const struct dot_block *block);
 float NAMED(dot)(const float *a, const float *b, size_t n);
@@ -39,6 +42,12 @@ void NAMED(delta_close)(const struct delta_chunk *c);
 void NAMED(delta_fast_step)(const struct delta_step *d);
 void NAMED(delta_conv)(const struct delta_conv *d);
 void NAMED(delta_gates)(const struct delta_gates *g);
+
+void NAMED(float_dot_f32)(const struct float_block *block);
+void NAMED(float_dot_f16)(const struct float_block *block);
+void NAMED(float_dot_bf16)(const struct float_block *block);
+void NAMED(float_dot_e4m3)(const struct float_block *block);
+void NAMED(float_dot_e5m2)(const struct float_block *block);
 
 extern const struct kernels NAMED(kernels);
 

@@ -25,7 +25,7 @@ struct unit {
 struct unit_place {
     const struct weight *weight;
     const uint8_t *values;          /* of the row */
-    const uint8_t *scales, *biases; /* of the row, where the format has them */
+    const uint8_t *scales, *biases; /* of the row, where the format has both */
     size_t index;
     size_t count; /* numbers of the row in this unit: 256, less at the end of some rows */
 };
@@ -36,7 +36,7 @@ typedef void (*unit_loader)(struct unit *u, const struct unit_place *at);
 LANES_INLINE struct unit_place unit_row(const struct weight *w, uint64_t row)
 {
     struct unit_place at = { .weight = w, .values = w->values + row * w->row_bytes };
-    if (w->scales) {
+    if (w->biases) {
         at.scales = w->scales + row * w->scale_row_bytes;
         at.biases = w->biases + row * w->scale_row_bytes;
     }

@@ -1,4 +1,5 @@
 /* units_panel.c: rows of weights in bf16 for the matrix unit, one unit after the other. */
+#include "kernels/lanes_fast.h"
 #include "kernels/panel_units.h"
 
 #if defined(__AVX512BF16__)
@@ -50,13 +51,69 @@ static void panel_bf16(uint16_t *out, size_t step, struct panel_row *row)
     copy_unit(out, step, row->at.values + row->at.index * UNIT * sizeof *out, row->at.count);
 }
 
+/* Floats of so many bytes, `factor` times what `load` gives; a vector has one scale. */
+LANES_INLINE void panel_floats(uint16_t *out, size_t step, struct panel_row *row, size_t size,
+                               load_function load, float factor)
+{
+    const struct weight *w = row->at.weight;
+    const uint8_t *scales =
+        w->scales ? w->scales + row->row / w->group_rows * w->scale_row_bytes : NULL;
+    size_t column = row->at.index * UNIT;
+    const uint8_t *from = row->at.values + column * size;
+    fetch_next(row, UNIT * size);
+    for (size_t i = 0; i < row->at.count; i += VECTOR, out += step, from += VECTOR * size) {
+        float scale =
+            scales ? load_scale(w->scale_format, scales, (column + i) / w->group_cols) : 1.0f;
+        size_t left = row->at.count - i;
+        lanes first, second = { 0 };
+        if (left >= VECTOR) {
+            first = load(from);
+            second = load(from + LANES * size);
+        } else {
+            first = left < LANES ? lanes_load_floats(from, left, size, load) : load(from);
+            if (left > LANES)
+                second = lanes_load_floats(from + LANES * size, left - LANES, size, load);
+        }
+        store_bf16(out, first * factor * scale, second * factor * scale);
+    }
+}
+
+static void panel_f16(uint16_t *out, size_t step, struct panel_row *row)
+{
+    panel_floats(out, step, row, sizeof(uint16_t), lanes_from_f16_bytes, 1.0f);
+}
+
+static void panel_e5m2(uint16_t *out, size_t step, struct panel_row *row)
+{
+    panel_floats(out, step, row, 1, lanes_from_e5m2, 1.0f);
+}
+
+/* NaNs and all. */
+LANES_INLINE lanes load_any_e4m3(const uint8_t *p)
+{
+    lanes result;
+    for (int i = 0; i < LANES; i++) result[i] = f32_from_e4m3(p[i]);
+    return result;
+}
+
+static void panel_e4m3(uint16_t *out, size_t step, struct panel_row *row)
+{
+    if (e4m3_has_nan(row->at.values + row->at.index * UNIT, row->at.count))
+        panel_floats(out, step, row, 1, load_any_e4m3, 1.0f);
+    else
+        panel_floats(out, step, row, 1, lanes_from_e4m3, 0x1p8f);
+}
+
 /* Through f32, which a line and the one behind it hold; the numbers move down, behind those
  * that are read. */
 static void make_line(uint16_t *line, const struct weight *weight, uint64_t row)
 {
     float *numbers = (float *)(void *)line;
     kernels_dequantise(&NAMED(kernels), numbers, weight, row);
-    for (size_t c = 0; c < weight->cols; c++) {
+    size_t c = 0;
+    for (; c + VECTOR <= weight->cols; c += VECTOR)
+        store_bf16(line + c, lanes_load(numbers + c), lanes_load(numbers + c + LANES));
+    for (; c < weight->cols; c++) {
         uint16_t rounded = bf16_from_f32(load_f32(numbers + c));
         memcpy(line + c, &rounded, sizeof rounded);
     }
@@ -78,7 +135,12 @@ panel_unit_function NAMED(panel_unit_for)(const struct weight *weight)
 #define USUAL_PANEL(id, name, below, group, bytes) [FORMAT_##id] = panel_usual_##name,
         AFFINE_FORMATS(USUAL_PANEL)
     };
-    if (weight->format == FORMAT_BF16) return panel_bf16;
+    static const panel_unit_function floats[FORMAT_COUNT] = { [FORMAT_BF16] = panel_bf16,
+                                                              [FORMAT_F16] = panel_f16,
+                                                              [FORMAT_F8_E4M3] = panel_e4m3,
+                                                              [FORMAT_F8_E5M2] = panel_e5m2 };
+    if (floats[weight->format] && (!weight->scales || weight->group_cols % VECTOR == 0))
+        return floats[weight->format];
     if (!kernels_have_integers(&NAMED(kernels), weight)) return panel_of_line;
     if (usual[weight->format] && affine_is_usual(weight)) return usual[weight->format];
     return functions[weight->format];

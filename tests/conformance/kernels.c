@@ -206,11 +206,12 @@ static void see_format(void *user, const struct kernel_case *what)
     ((struct formats_seen *)user)->seen[what->format] = true;
 }
 
-/* All that can be weights; integers where kernels make products of them; one alone. */
+/* All that can be weights; integers or floats where kernels make products of them; one alone. */
 static bool is_wanted(const struct case_op *op, enum format format)
 {
     if (!op->takes) return format_info(format)->dequantise;
     bool integers = strncmp(op->name, "integer", strlen("integer")) == 0;
+    if (strncmp(op->name, "float", strlen("float")) == 0) return generic->float_dot[format];
     return integers ? generic->integer_dot[format] != NULL : format == FORMAT_BF16;
 }
 

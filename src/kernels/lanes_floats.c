@@ -1,0 +1,138 @@
+/* lanes_floats.c: a matrix of floats with a few rows of activations, straight from its bytes.
+ *
+ * A product is 16 running sums, one per lane, folded at the end.  Where numbers have scales, the
+ * sums of each stretch with one scale are multiplied by it and added to those of the others. */
+#include "kernels/lanes_fast.h"
+#include "kernels/lanes_set.h"
+
+#include <math.h>
+
+enum { TILE_W = 4, TILE_X = 4 };
+
+/* What is constant for a format: a number has so many bytes, and is `factor` times what `load`
+ * gives, which does not see NaNs where they are hidden. */
+struct float_kind {
+    size_t bytes;
+    float factor;
+    bool hides_nan;
+};
+
+/* Some rows of the matrix. */
+struct float_rows {
+    const struct weight *weight;
+    const uint8_t *values[TILE_W];
+    const uint8_t *scales[TILE_W]; /* NULL: there are none */
+};
+
+LANES_INLINE void clear(lanes sums[TILE_W][TILE_X], size_t w_count, size_t x_count)
+{
+    for (size_t i = 0; i < w_count; i++)
+        for (size_t j = 0; j < x_count; j++) sums[i][j] = (lanes){ 0 };
+}
+
+/* Columns begin to end - 1; w_count and x_count are constants where this is inlined. */
+LANES_INLINE void add_stretch(lanes sums[TILE_W][TILE_X], const struct float_rows *w,
+                              const float *const *x, size_t begin, size_t end, size_t w_count,
+                              size_t x_count, load_function load, struct float_kind kind)
+{
+    size_t k = begin;
+    for (; k + LANES <= end; k += LANES) {
+        for (size_t i = 0; i < w_count; i++) {
+            const uint8_t *from = w->values[i] + k * kind.bytes;
+            __builtin_prefetch(from + TILE_W * w->weight->row_bytes, 0, 3); /* the next tile's */
+            lanes wi = load(from);
+            for (size_t j = 0; j < x_count; j++) sums[i][j] += wi * lanes_load(x[j] + k);
+        }
+    }
+    size_t left = end - k;
+    for (size_t i = 0; i < w_count && left > 0; i++) {
+        lanes wi = lanes_load_floats(w->values[i] + k * kind.bytes, left, kind.bytes, load);
+        for (size_t j = 0; j < x_count; j++) sums[i][j] += wi * lanes_load_some(x[j] + k, left);
+    }
+}
+
+LANES_INLINE struct float_rows rows_at(const struct weight *w, uint64_t first, size_t w_count)
+{
+    struct float_rows rows = { .weight = w };
+    for (size_t i = 0; i < w_count; i++) {
+        uint64_t row = first + i;
+        rows.values[i] = w->values + row * w->row_bytes;
+        rows.scales[i] = w->scales ? w->scales + row / w->group_rows * w->scale_row_bytes : NULL;
+    }
+    return rows;
+}
+
+LANES_INLINE void tile(const struct float_block *b, size_t first, size_t x_first, size_t w_count,
+                       size_t x_count, load_function load, struct float_kind kind)
+{
+    const struct weight *weight = b->weight;
+    struct float_rows w = rows_at(weight, b->first + first, w_count);
+    lanes totals[TILE_W][TILE_X], sums[TILE_W][TILE_X];
+    size_t width = weight->scales ? weight->group_cols : weight->cols;
+    clear(totals, w_count, x_count);
+    for (size_t begin = 0, group = 0; begin < weight->cols; begin += width, group++) {
+        clear(sums, w_count, x_count);
+        add_stretch(sums, &w, b->x + x_first, begin, min_size(begin + width, weight->cols), w_count,
+                    x_count, load, kind);
+        for (size_t i = 0; i < w_count; i++) {
+            float scale =
+                weight->scales ? load_scale(weight->scale_format, w.scales[i], group) : 1.0f;
+            for (size_t j = 0; j < x_count; j++) totals[i][j] += sums[i][j] * kind.factor * scale;
+        }
+    }
+    for (size_t i = 0; i < w_count; i++) {
+        bool nan = kind.hides_nan && e4m3_has_nan(w.values[i], weight->cols);
+        for (size_t j = 0; j < x_count; j++) {
+            float *out = b->out[x_first + j] + first + i;
+            float result = nan ? NAN : lanes_sum(totals[i][j]);
+            *out = b->add ? *out + result : result;
+        }
+    }
+}
+
+LANES_INLINE void multiply(const struct float_block *b, load_function load, struct float_kind kind)
+{
+    size_t j = 0;
+    for (; j + TILE_X <= b->x_rows; j += TILE_X) {
+        size_t i = 0;
+        for (; i + TILE_W <= b->count; i += TILE_W) tile(b, i, j, TILE_W, TILE_X, load, kind);
+        for (; i < b->count; i++) tile(b, i, j, 1, TILE_X, load, kind);
+    }
+    for (; j < b->x_rows; j++) {
+        size_t i = 0;
+        for (; i + TILE_W <= b->count; i += TILE_W) tile(b, i, j, TILE_W, 1, load, kind);
+        for (; i < b->count; i++) tile(b, i, j, 1, 1, load, kind);
+    }
+}
+
+LANES_INLINE lanes load_f32s(const uint8_t *p)
+{
+    lanes v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+void NAMED(float_dot_f32)(const struct float_block *block)
+{
+    multiply(block, load_f32s, (struct float_kind){ 4, 1.0f, false });
+}
+
+void NAMED(float_dot_f16)(const struct float_block *block)
+{
+    multiply(block, lanes_from_f16_bytes, (struct float_kind){ 2, 1.0f, false });
+}
+
+void NAMED(float_dot_bf16)(const struct float_block *block)
+{
+    multiply(block, lanes_from_bf16, (struct float_kind){ 2, 1.0f, false });
+}
+
+void NAMED(float_dot_e5m2)(const struct float_block *block)
+{
+    multiply(block, lanes_from_e5m2, (struct float_kind){ 1, 1.0f, false });
+}
+
+void NAMED(float_dot_e4m3)(const struct float_block *block)
+{
+    multiply(block, lanes_from_e4m3, (struct float_kind){ 1, 0x1p8f, true });
+}
