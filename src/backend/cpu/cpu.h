@@ -74,6 +74,7 @@ struct product {
 };
 void cpu_multiply_exact(const struct product *product);
 void cpu_multiply_integers(const struct product *product);
+void cpu_multiply_floats(const struct product *product);
 void cpu_multiply_matrix(const struct product *product);
 size_t cpu_product_scratch(const struct backend_sizes *sizes); /* floats per worker */
 size_t cpu_product_shared(const struct backend_sizes *sizes,
@@ -147,7 +148,7 @@ size_t cpu_delta_scratch(const struct backend_sizes *sizes); /* floats per worke
 void cpu_route(const struct cpu_job *job);
 void cpu_combine(const struct cpu_job *job);
 
-/* experts.c; a batch in one arithmetic: experts_exact.c, experts_integers.c, experts_matrix.c */
+/* experts.c; a batch in one arithmetic: experts_exact.c, experts_decode.c, experts_matrix.c */
 struct expert_job {
     const struct expert_batch *batch;
     const struct kernels *kernels;
@@ -173,6 +174,7 @@ static inline void cpu_expert_meet(const struct expert_job *job, const char *par
 mf_status cpu_run_experts(struct backend *backend, const struct expert_batch *batch, mf_error *why);
 void cpu_experts_exact(const struct expert_job *job);
 void cpu_experts_integers(const struct expert_job *job);
+void cpu_experts_floats(const struct expert_job *job);
 void cpu_experts_matrix(const struct expert_job *job);
 size_t cpu_experts_matrix_shared(const struct backend_sizes *sizes, const struct kernels *kernels,
                                  unsigned workers);

@@ -48,25 +48,33 @@ static struct expert_batch select_phase(struct cpu_backend *cpu, const struct ex
 
 /* All experts of a layer have the same shapes and formats, or nearly: a file may mix two
  * formats of integers. */
-static bool have_integers(const struct cpu_backend *cpu, const struct expert_batch *batch)
+static bool all_have(const struct cpu_backend *cpu, const struct expert_batch *batch,
+                     bool (*have)(const struct kernels *, const struct weight *))
 {
     for (size_t i = 0; i < batch->work_count; i++) {
         const struct expert_view *view = &batch->works[i].view;
-        if (!kernels_have_integers(cpu->kernels, &view->gate) ||
-            !kernels_have_integers(cpu->kernels, &view->up) ||
-            !kernels_have_integers(cpu->kernels, &view->down))
+        if (!have(cpu->kernels, &view->gate) || !have(cpu->kernels, &view->up) ||
+            !have(cpu->kernels, &view->down))
             return false;
     }
     return true;
 }
 
+static expert_way choose_way(const struct cpu_backend *cpu, const struct expert_batch *batch,
+                             bool decode)
+{
+    if (!decode) return cpu->kernels->matrix ? cpu_experts_matrix : cpu_experts_exact;
+    if (all_have(cpu, batch, kernels_have_integers)) return cpu_experts_integers;
+    if (all_have(cpu, batch, kernels_have_floats)) return cpu_experts_floats;
+    return cpu_experts_exact;
+}
+
 static void run_phase(struct cpu_backend *cpu, const struct expert_batch *batch, bool decode)
 {
     struct expert_batch part = select_phase(cpu, batch, decode);
-    struct expert_run run = { cpu, &part, cpu_experts_exact };
-    if (decode && have_integers(cpu, &part)) run.way = cpu_experts_integers;
-    if (!decode && cpu->kernels->matrix) run.way = cpu_experts_matrix;
-    if (part.work_count > 0) thread_pool_run(cpu->pool, run_worker, &run);
+    if (part.work_count == 0) return;
+    struct expert_run run = { cpu, &part, choose_way(cpu, &part, decode) };
+    thread_pool_run(cpu->pool, run_worker, &run);
 }
 
 mf_status cpu_run_experts(struct backend *backend, const struct expert_batch *batch, mf_error *why)

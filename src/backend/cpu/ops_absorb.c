@@ -43,7 +43,8 @@ struct absorption {
 
 /* ------------------------------------------------------- products with a matrix */
 
-/* out[j] = rows [first, first + count) of weight · x[j], in integers where the format has them. */
+/* out[j] = rows [first, first + count) of weight · x[j], in integers or floats where the format has
+ * them. */
 struct row_products {
     const struct weight *weight;
     uint64_t first;
@@ -69,6 +70,15 @@ static void multiply_rows(const struct cpu_job *job, const struct row_products *
                                                                            .x = x,
                                                                            .out = p->out,
                                                                            .x_rows = p->x_rows });
+        return;
+    }
+    if (kernels_have_floats(job->kernels, weight)) {
+        job->kernels->float_dot[weight->format](&(struct float_block){ .weight = weight,
+                                                                       .first = p->first,
+                                                                       .count = p->count,
+                                                                       .x = p->x,
+                                                                       .out = p->out,
+                                                                       .x_rows = p->x_rows });
         return;
     }
     for (size_t i = 0; i < p->count; i++) {

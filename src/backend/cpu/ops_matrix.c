@@ -46,7 +46,8 @@ static product_way choose_way(const struct cpu_job *job, bool decode)
     if (job->exact || is_sensitive(job->op->weight)) return cpu_multiply_exact;
     if (!decode) return job->kernels->matrix ? cpu_multiply_matrix : cpu_multiply_exact;
     const struct weight *weight = job_weight(job, job->op->weight);
-    return kernels_have_integers(job->kernels, weight) ? cpu_multiply_integers : cpu_multiply_exact;
+    if (kernels_have_integers(job->kernels, weight)) return cpu_multiply_integers;
+    return kernels_have_floats(job->kernels, weight) ? cpu_multiply_floats : cpu_multiply_exact;
 }
 
 static void project(const struct cpu_job *job, bool add)

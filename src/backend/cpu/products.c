@@ -21,6 +21,13 @@ static float *out_row(const struct product *p, size_t row)
     return p->out + row * p->out_stride;
 }
 
+static size_t handed_rows(const struct product *p)
+{
+    size_t rows = p->weight->rows / (HANDED_PARTS * p->worker.count);
+    rows = rows / HANDED_ROWS_MIN * HANDED_ROWS_MIN;
+    return max_size(HANDED_ROWS_MIN, min_size(HANDED_ROWS_MAX, rows));
+}
+
 /* ------------------------------------------------------------------- exact */
 
 static bool is_in_place(const struct weight *w)
@@ -122,13 +129,6 @@ static void multiply_units(const struct product *p, const struct integer_unit *u
     }
 }
 
-static size_t handed_rows(const struct product *p)
-{
-    size_t rows = p->weight->rows / (HANDED_PARTS * p->worker.count);
-    rows = rows / HANDED_ROWS_MIN * HANDED_ROWS_MIN;
-    return max_size(HANDED_ROWS_MIN, min_size(HANDED_ROWS_MAX, rows));
-}
-
 void cpu_multiply_integers(const struct product *p)
 {
     size_t per_row = units_of(p->weight->cols);
@@ -138,6 +138,36 @@ void cpu_multiply_integers(const struct product *p)
     worker_barrier(p->worker);
     struct handout rows = handout_begin(p->worker, p->weight->rows, handed_rows(p));
     for (struct share part; handout_next(&rows, &part);) multiply_units(p, units, part);
+}
+
+/* ------------------------------------------------------------------ floats */
+
+/* Rows `part` of the matrix with all rows of activations. */
+static void multiply_floats(const struct product *p, struct share part)
+{
+    for (size_t r = 0; r < p->x_rows; r += X_ROWS) {
+        const float *x[X_ROWS];
+        float *out[X_ROWS];
+        size_t rows = min_size(X_ROWS, p->x_rows - r);
+        for (size_t j = 0; j < rows; j++) {
+            x[j] = x_row(p, r + j);
+            out[j] = out_row(p, r + j) + part.begin;
+        }
+        p->kernels->float_dot[p->weight->format](
+            &(struct float_block){ .weight = p->weight,
+                                   .first = part.begin,
+                                   .count = part.end - part.begin,
+                                   .x = x,
+                                   .out = out,
+                                   .x_rows = rows,
+                                   .add = p->add });
+    }
+}
+
+void cpu_multiply_floats(const struct product *p)
+{
+    struct handout rows = handout_begin(p->worker, p->weight->rows, handed_rows(p));
+    for (struct share part; handout_next(&rows, &part);) multiply_floats(p, part);
 }
 
 /* ------------------------------------------------------------- matrix unit */
