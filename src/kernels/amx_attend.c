@@ -3,8 +3,8 @@
  * Everything is transposed, so that a query row is a lane from the scores to the sums and
  * the softmax never adds across lanes:
  *
- *     scores[64][16]    = K [64][width]  · Qᵀ [width][16]     K and Vᵀ are A operands,
- *     sums[value][16]  += Vᵀ [value][64] · P [64][16]         Q and P are B operands
+ *     scores[256][16]   = K [256][width]  · Qᵀ [width][16]    K and Vᵀ are A operands,
+ *     sums[value][16]  += Vᵀ [value][256] · P [256][16]       Q and P are B operands
  *
  * A tile register holds 16 rows of 16 dwords; a dword of an operand is two numbers that
  * follow each other in the summed direction.  Operands are stored as such blocks of 1 KiB,
@@ -20,6 +20,7 @@ enum {
     BLOCK = 256, /* dwords of an operand block, floats of a block of sums */
     STEP = 32,   /* channels or positions that one operand block sums over */
     TILE_STEPS = ATTEND_TILE / STEP,
+    PIECE_TILES = ATTEND_PIECE / ATTEND_TILE,
 };
 
 /* ------------------------------------------------------------------ packing */
@@ -137,54 +138,54 @@ LANES_INLINE __m512 exp2_rough(__m512 x)
     return _mm512_maskz_scalef_ps(normal, p, n);
 }
 
-/* Positions that a lane must not see score -∞. */
-static void hide_later(float *scores, size_t rows, __m512i visible)
+/* Positions from `begin` on that a lane must not see score -∞. */
+static void hide_later(float *scores, size_t begin, size_t end, __m512i visible)
 {
-    for (size_t i = 0; i < rows; i++) {
+    for (size_t i = begin; i < end; i++) {
         __mmask16 later = _mm512_cmple_epi32_mask(visible, _mm512_set1_epi32((int)i));
         _mm512_mask_store_ps(scores + 16 * i, later, _mm512_set1_ps(-INFINITY));
     }
 }
 
-/* One group's scores of a tile on their way to weights, a B operand of two blocks. */
+/* One group's scores of a piece on their way to weights, a B operand of two blocks for a tile. */
 struct weighing {
     const float *scores, *end; /* the next ones, and behind the last ones */
     uint32_t *weights;
     __m512 factor, shift, sums[2];
 };
 
-LANES_INLINE __m512 greatest_of(const float *scores)
+LANES_INLINE __m512 greatest_of(const float *scores, const float *end)
 {
     __m512 best[4];
     for (size_t j = 0; j < 4; j++) best[j] = _mm512_load_ps(scores + 16 * j);
-    for (size_t i = 4; i < ATTEND_TILE; i += 4)
+    for (scores += 16 * 4; scores < end; scores += 16 * 4)
         for (size_t j = 0; j < 4; j++)
-            best[j] = _mm512_max_ps(best[j], _mm512_load_ps(scores + 16 * (i + j)));
+            best[j] = _mm512_max_ps(best[j], _mm512_load_ps(scores + 16 * j));
     return _mm512_max_ps(_mm512_max_ps(best[0], best[1]), _mm512_max_ps(best[2], best[3]));
 }
 
 /* Sums are only scaled down when a score outgrows the old greatest by a factor of 2^8:
  * weights above 1 do no harm, and passes over the sums are dear. */
-LANES_INLINE struct weighing begin_weighing(const struct attend_layout *l, size_t g, float *keep,
-                                            const float *scores, uint32_t *weights, float factor)
+LANES_INLINE struct weighing begin_weighing(float *greatest, float *keep, const float *scores,
+                                            size_t rows, uint32_t *weights, float factor)
 {
-    float *greatest = l->greatest + g * ATTEND_LANES;
+    const float *end = scores + rows * ATTEND_LANES;
     __m512 c = _mm512_set1_ps(factor);
-    __m512 before = _mm512_load_ps(greatest), most = greatest_of(scores);
+    __m512 before = _mm512_load_ps(greatest), most = greatest_of(scores, end);
     __m512 growth = _mm512_mul_ps(_mm512_sub_ps(most, before), c);
     __mmask16 grown = _mm512_cmp_ps_mask(growth, _mm512_set1_ps(8.0f), _CMP_NLE_UQ);
     most = _mm512_mask_mov_ps(before, grown, most);
     _mm512_store_ps(greatest, most);
     _mm512_store_ps(keep, exp2_rough(_mm512_mul_ps(_mm512_sub_ps(before, most), c)));
     return (struct weighing){ .scores = scores,
-                              .end = scores + ATTEND_TILE * 16,
+                              .end = end,
                               .weights = weights,
                               .factor = c,
                               .shift = _mm512_mul_ps(most, c),
                               .sums = { _mm512_setzero_ps(), _mm512_setzero_ps() } };
 }
 
-/* Two of the tile's 64 positions. */
+/* Two of the piece's positions. */
 LANES_INLINE void weigh_two(struct weighing *w)
 {
     __m512 s0 = _mm512_load_ps(w->scores), s1 = _mm512_load_ps(w->scores + 16);
@@ -226,14 +227,15 @@ static void configure_tiles(void)
 #define LOAD(tile, address)  _tile_loadd(tile, address, 64)
 #define STORE(tile, address) _tile_stored(tile, address, 64)
 
-/* Two groups of lanes and one tile of positions: what is computed at a time.  There is memory
- * for two, because three follow each other as in a pipe. */
+/* Two groups of lanes and up to four tiles of positions: what is computed at a time, so that the
+ * sums are loaded and stored once for all of them.  There is memory for two, because three follow
+ * each other as in a pipe. */
 struct piece {
-    size_t group;      /* the first of the two */
-    size_t tile;       /* of those that wait */
-    float *scores;     /* [2][64][16] */
-    uint32_t *weights; /* [2][2] blocks */
-    float *keep;       /* [2][16] */
+    size_t group;       /* the first of the two */
+    size_t tile, count; /* of those that wait */
+    float *scores;      /* [2][256][16] */
+    uint32_t *weights;  /* [2][8] blocks */
+    float *keep;        /* [2][16] */
 };
 
 /* A little of the weighing that goes on beside the products, if one does: the CPU has both
@@ -255,7 +257,7 @@ LANES_INLINE void score(const struct attend_layout *l, const struct piece *p, st
     size_t steps = l->key_padded / STEP;
     const uint32_t *q = (const uint32_t *)(const void *)l->queries + p->group * steps * BLOCK;
     const uint32_t *k = (const uint32_t *)(const void *)l->keys + p->tile * 4 * steps * BLOCK;
-    for (size_t r = 0; r < ATTEND_TILE; r += 32, k += 2 * steps * BLOCK) {
+    for (size_t r = 0; r < p->count * ATTEND_TILE; r += 32, k += 2 * steps * BLOCK) {
         _tile_zero(0);
         _tile_zero(1);
         _tile_zero(2);
@@ -274,7 +276,7 @@ LANES_INLINE void score(const struct attend_layout *l, const struct piece *p, st
             weigh_some(w);
             _tile_dpbf16ps(3, 5, 7);
         }
-        float *out = p->scores + r * 16, *beside = out + ATTEND_TILE * 16;
+        float *out = p->scores + r * 16, *beside = out + ATTEND_PIECE * 16;
         STORE(0, out);
         STORE(2, out + BLOCK);
         STORE(1, beside);
@@ -290,35 +292,43 @@ LANES_INLINE void scale_sums(const struct attend_layout *l, float *sums, const f
         _mm512_store_ps(sums + 16 * i, _mm512_mul_ps(_mm512_load_ps(sums + 16 * i), factor));
 }
 
-/* sums += Vᵀ·P, the piece's weights staying in tile registers. */
+/* sums += Vᵀ·P, 32 channels at a time. */
 LANES_INLINE void add(const struct attend_layout *l, const struct piece *p, struct weighing *w)
 {
-    const uint32_t *v = (const uint32_t *)(const void *)l->values +
-                        p->tile * l->value_padded / 16 * TILE_STEPS * BLOCK;
+    size_t steps = p->count * TILE_STEPS, channels = TILE_STEPS * BLOCK;
+    size_t tile = l->value_padded / 16 * channels;
+    const uint32_t *v = (const uint32_t *)(const void *)l->values + p->tile * tile;
+    const uint32_t *weights = p->weights, *weights_beside = weights + PIECE_TILES * channels;
     float *sums = l->sums + p->group * l->value_padded * 16;
     float *beside = sums + l->value_padded * 16;
     scale_sums(l, sums, p->keep);
     scale_sums(l, beside, p->keep + ATTEND_LANES);
     finish_stores();
-    LOAD(4, p->weights);
-    LOAD(5, p->weights + 2 * BLOCK);
-    LOAD(6, p->weights + BLOCK);
-    LOAD(7, p->weights + 3 * BLOCK);
-    for (size_t c = 0; c < l->value_padded; c += 16, v += TILE_STEPS * BLOCK) {
-        LOAD(0, sums + 16 * c);
-        LOAD(2, v);
-        weigh_some(w);
-        _tile_dpbf16ps(0, 2, 4);
-        LOAD(1, beside + 16 * c);
-        weigh_some(w);
-        _tile_dpbf16ps(1, 2, 5);
-        LOAD(3, v + BLOCK);
-        weigh_some(w);
-        _tile_dpbf16ps(0, 3, 6);
-        weigh_some(w);
-        _tile_dpbf16ps(1, 3, 7);
-        STORE(0, sums + 16 * c);
-        STORE(1, beside + 16 * c);
+    for (size_t c = 0; c < l->value_padded;
+         c += 32, v += 2 * channels, sums += 2 * BLOCK, beside += 2 * BLOCK) {
+        LOAD(0, sums);
+        LOAD(1, beside);
+        LOAD(2, sums + BLOCK);
+        LOAD(3, beside + BLOCK);
+        for (size_t s = 0; s < steps; s++) {
+            const uint32_t *values = v + s / TILE_STEPS * tile + s % TILE_STEPS * BLOCK;
+            LOAD(4, values);
+            LOAD(6, weights + s * BLOCK);
+            weigh_some(w);
+            _tile_dpbf16ps(0, 4, 6);
+            LOAD(7, weights_beside + s * BLOCK);
+            weigh_some(w);
+            _tile_dpbf16ps(1, 4, 7);
+            LOAD(5, values + channels);
+            weigh_some(w);
+            _tile_dpbf16ps(2, 5, 6);
+            weigh_some(w);
+            _tile_dpbf16ps(3, 5, 7);
+        }
+        STORE(0, sums);
+        STORE(1, beside);
+        STORE(2, sums + BLOCK);
+        STORE(3, beside + BLOCK);
     }
 }
 
@@ -354,17 +364,21 @@ static size_t tiles_seen(const struct pieces *all, size_t group)
 /* False: there is no other. */
 static bool next_piece(struct pieces *all, struct piece *out)
 {
-    while (all->group < all->l.groups && all->tile == tiles_seen(all, all->group)) {
+    size_t seen = 0;
+    while (all->group < all->l.groups && all->tile == (seen = tiles_seen(all, all->group))) {
         all->group += 2;
         all->tile = 0;
     }
     if (all->group == all->l.groups) return false;
     size_t place = all->count++ % 2;
-    *out = (struct piece){ .group = all->group,
-                           .tile = all->tile++,
-                           .scores = all->l.scores + place * 2 * ATTEND_TILE * 16,
-                           .weights = (uint32_t *)(void *)all->l.weights + place * 4 * BLOCK,
-                           .keep = all->l.keep + place * 2 * ATTEND_LANES };
+    *out =
+        (struct piece){ .group = all->group,
+                        .tile = all->tile,
+                        .count = min_size(PIECE_TILES, seen - all->tile),
+                        .scores = all->l.scores + place * 2 * ATTEND_PIECE * 16,
+                        .weights = (uint32_t *)(void *)all->l.weights + place * ATTEND_PIECE * 16,
+                        .keep = all->l.keep + place * 2 * ATTEND_LANES };
+    all->tile += out->count;
     return true;
 }
 
@@ -374,13 +388,15 @@ LANES_INLINE struct weighing weighing_of(const struct pieces *all, const struct 
 {
     const float log2e = 1.44269504f;
     const struct attend_block *b = all->block;
-    size_t g = p->group + side;
-    float *scores = p->scores + side * ATTEND_TILE * 16;
+    size_t g = p->group + side, rows = p->count * ATTEND_TILE;
+    float *scores = p->scores + side * ATTEND_PIECE * 16;
     uint32_t first = all->l.waiting->first + (uint32_t)p->tile * ATTEND_TILE;
-    if (b->positions[min_size(g * ATTEND_LANES, b->row_count - 1)] < first + ATTEND_TILE - 1)
-        hide_later(scores, ATTEND_TILE, visible(b, first, g));
-    return begin_weighing(&all->l, g, p->keep + side * ATTEND_LANES, scores,
-                          p->weights + side * 2 * BLOCK, b->scale * log2e);
+    uint32_t earliest = b->positions[min_size(g * ATTEND_LANES, b->row_count - 1)];
+    size_t all_see = earliest < first ? 0 : earliest - first + 1;
+    if (all_see < rows) hide_later(scores, all_see, rows, visible(b, first, g));
+    return begin_weighing(all->l.greatest + g * ATTEND_LANES, p->keep + side * ATTEND_LANES, scores,
+                          rows, p->weights + side * PIECE_TILES * TILE_STEPS * BLOCK,
+                          b->scale * log2e);
 }
 
 LANES_INLINE void finish(const struct pieces *all, const struct piece *p, size_t side,

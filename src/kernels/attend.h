@@ -24,8 +24,9 @@
 
 #include "base/common.h"
 
-/* Tiles may wait for others before they are worked on, at most so many. */
-enum { ATTEND_TILE = 64, ATTEND_LANES = 16, ATTEND_WAITING = 8 };
+/* Tiles may wait for others before they are worked on, at most so many; a piece is positions that
+ * are then worked on at a time. */
+enum { ATTEND_TILE = 64, ATTEND_LANES = 16, ATTEND_WAITING = 8, ATTEND_PIECE = 256 };
 
 struct attend_block {
     size_t key_width, value_width;
@@ -97,9 +98,9 @@ struct attend_layout {
     float *sums;                     /* [groups][value_padded][16] */
     float *greatest, *weight_sums;   /* [groups][16] */
     float *keys, *values;            /* [64][padded] f32, or [ATTEND_WAITING][64][padded] bf16 */
-    float *scores;                   /* [2][2][64][16] */
-    float *weights;                  /* [2][2][64][16], bf16 */
-    float *keep;                     /* [2][2][16] what a tile leaves of the sums */
+    float *scores;                   /* [2][2][ATTEND_PIECE][16] */
+    float *weights;                  /* [2][2][ATTEND_PIECE][16], bf16 */
+    float *keep;                     /* [2][2][16] what a piece leaves of the sums */
     struct attend_waiting *waiting;
     size_t floats;
 };
@@ -113,7 +114,7 @@ static inline struct attend_layout attend_layout(const struct attend_block *bloc
     float *at = block->memory;
     size_t lanes = l.groups * ATTEND_LANES;
     size_t tiles = ATTEND_WAITING / 2 * ATTEND_TILE;
-    size_t pieces = 2 * 2 * ATTEND_TILE * ATTEND_LANES;
+    size_t pieces = 2 * 2 * ATTEND_PIECE * ATTEND_LANES;
     l.queries = at;
     l.sums = l.queries + lanes * l.key_padded;
     l.greatest = l.sums + lanes * l.value_padded;
