@@ -265,11 +265,15 @@ static void each_weight_case(const struct case_op *op, enum format format, case_
         .op = op, .m = op->tried->m, .x_rows = op->tried->x_rows, .format = format
     };
     bool grouped = has_groups(format);
+    /* Any length has tiles of any width: dequantising tries them all, a matrix in turn. */
+    bool in_turn = op->on_matrix && (format == FORMAT_F8_E4M3 || format == FORMAT_F8_E5M2);
     for (size_t c = 1; c <= 130 + COUNT_OF(more); c++) {
         what.n = c <= 130 ? c : more[c - 131];
         for (size_t g = 0; g < (grouped ? COUNT_OF(groups) : 1); g++)
             for (size_t s = 0; s < (grouped ? COUNT_OF(scale_formats) : 1); s++)
                 for (size_t f = 0; f < COUNT_OF(fills); f++) {
+                    if (in_turn && (g != c % COUNT_OF(groups) || s != c % COUNT_OF(scale_formats)))
+                        continue;
                     what.group = grouped ? groups[g] : 0;
                     what.scale_format = scale_formats[s];
                     what.fill = fills[f];
