@@ -430,6 +430,14 @@ static void begin_stream(struct stream *s)
     make_first(s);
 }
 
+/* Packs of the group at row `at`: three, and no single one behind others, which takes as long as
+ * two. */
+static size_t group_packs(const struct stream *s, size_t at)
+{
+    size_t left = (s->x_rows - at + PACK_ROWS - 1) / PACK_ROWS;
+    return left == 4 && at > 0 ? 2 : min_size(left, GROUP_ROWS / PACK_ROWS);
+}
+
 /* All rows of weights with a block of activations, from `x` on. */
 static void multiply_block_x(const struct matrix_product *p, size_t x,
                              const struct gated_packs *gated)
@@ -437,8 +445,8 @@ static void multiply_block_x(const struct matrix_product *p, size_t x,
     struct stream s = { .product = p, .x = x };
     begin_stream(&s);
     for (size_t block = 0; block < s.blocks; block++)
-        for (size_t at = 0; at < s.x_rows; at += GROUP_ROWS) {
-            size_t packs = (min_size(GROUP_ROWS, s.x_rows - at) + PACK_ROWS - 1) / PACK_ROWS;
+        for (size_t at = 0, packs; at < s.x_rows; at += packs * PACK_ROWS) {
+            packs = group_packs(&s, at);
             multiply_group(&s, block, at, packs);
             finish_group(&s, block, x + at, packs, gated);
         }
