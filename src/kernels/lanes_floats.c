@@ -35,15 +35,23 @@ LANES_INLINE void add_stretch(lanes sums[TILE_W][TILE_X], const struct float_row
                               const float *const *x, size_t begin, size_t end, size_t w_count,
                               size_t x_count, load_function load, struct float_kind kind)
 {
+    const size_t line = CACHE_LINE / kind.bytes, next = TILE_W * w->weight->row_bytes;
     size_t k = begin;
-    for (; k + LANES <= end; k += LANES) {
+    for (; k + line <= end; k += line) {
         for (size_t i = 0; i < w_count; i++) {
             const uint8_t *from = w->values[i] + k * kind.bytes;
-            __builtin_prefetch(from + TILE_W * w->weight->row_bytes, 0, 3); /* the next tile's */
-            lanes wi = load(from);
-            for (size_t j = 0; j < x_count; j++) sums[i][j] += wi * lanes_load(x[j] + k);
+            __builtin_prefetch(from + next, 0, 3); /* the next tile's */
+            for (size_t v = 0; v < line; v += LANES) {
+                lanes wi = load(from + v * kind.bytes);
+                for (size_t j = 0; j < x_count; j++) sums[i][j] += wi * lanes_load(x[j] + k + v);
+            }
         }
     }
+    for (; k + LANES <= end; k += LANES)
+        for (size_t i = 0; i < w_count; i++) {
+            lanes wi = load(w->values[i] + k * kind.bytes);
+            for (size_t j = 0; j < x_count; j++) sums[i][j] += wi * lanes_load(x[j] + k);
+        }
     size_t left = end - k;
     for (size_t i = 0; i < w_count && left > 0; i++) {
         lanes wi = lanes_load_floats(w->values[i] + k * kind.bytes, left, kind.bytes, load);
