@@ -123,10 +123,14 @@ def main():
     ap.add_argument("--dtype", choices=("BF16", "F16", "FP8"), default="BF16")
     ap.add_argument("--out", required=True, metavar="DIRECTORY")
     ap.add_argument("--layers", type=int)
+    ap.add_argument("--experts", type=int)
+    ap.add_argument("--vocab", type=int)
     ap.add_argument("--seed", type=int, default=1)
     o = ap.parse_args()
     m = dict(shapes.PRESETS[o.preset])
-    m["layers"] = o.layers or m["layers"]
+    for key in ("layers", "experts", "vocab"):
+        m[key] = getattr(o, key) or m[key]
+    m["used"] = min(m["used"], m["experts"])
     if m.get("dense_lead", 0) >= m["layers"]:
         ap.error("no expert layer left")
     write(o.out, m, o.dtype, o.seed)

@@ -95,9 +95,9 @@ typedef lanes (*load_function)(const uint8_t *p);
 LANES_INLINE lanes lanes_load_floats(const uint8_t *p, size_t count, size_t bytes,
                                      load_function load)
 {
-    uint8_t copy[LANES * sizeof(float)] = { 0 };
-    memcpy(copy, p, count * bytes);
-    return load(copy);
+    lanes copy = { 0 }; /* room for them, and as aligned as a vector */
+    memcpy(&copy, p, count * bytes);
+    return load((const uint8_t *)&copy);
 }
 
 /* A scale or bias; bf16 is what MLX writes, f32 and bf16 stand beside 8-bit floats. */

@@ -18,10 +18,16 @@ for bits in 2 3 5 6 8; do
     expect 0 '' "$python" tools/make_random_mlx.py --preset tiny-qwen3moe $small --layers 1 \
         --bits $bits --shards 2 --scales F16 --out mlx$bits
 done
+for type in BF16 F16 FP8; do
+    expect 0 '' "$python" tools/make_random_floats.py --preset tiny-qwen3moe $small --layers 1 \
+        --dtype $type --out qwen3moe-$type
+    expect 0 '' "$python" tools/make_random_floats.py --preset tiny-deepseek2 $small --layers 2 \
+        --dtype $type --out deepseek2-$type
+done
 expect 0 '' "$python" tools/make_random_gguf.py --preset tiny-qwen3moe $small --pool-mib 1 \
     --layers 2 --split 3 --out split.gguf
 expect 0 'in 3 files: sane' "$1" split-00001-of-00003.gguf
 expect 1 'part 1 of 3 was expected' "$1" split-00002-of-00003.gguf
 rm split-*.gguf
-expect 0 sane "$1" *.gguf qwen3moe qwen3next qwen35moe deepseek2 mlx?
+expect 0 sane "$1" *.gguf qwen3moe qwen3next qwen35moe deepseek2 mlx? *-BF16 *-F16 *-FP8
 exit $status

@@ -42,7 +42,8 @@ static bool rows_are_sane(const struct weight *weight, const char *name)
     return sane;
 }
 
-/* An MLX module with scales, or a matrix that stands for itself; others are passed over. */
+/* An MLX module with scales, FP8 with those of its tiles, or a matrix that stands for itself; others
+ * are passed over. */
 static bool matrix_is_sane(const struct tensor_directory *directory, const struct tensor *tensor)
 {
     size_t length = strlen(tensor->name);
@@ -53,7 +54,9 @@ static bool matrix_is_sane(const struct tensor_directory *directory, const struc
     snprintf(module, sizeof module, "%.*s", (int)(length - 7), tensor->name);
     struct tensor *values, *scales, *biases;
     uint8_t *value_bytes = part_new(&values, directory, module, "weight");
-    uint8_t *scale_bytes = part_new(&scales, directory, module, "scales");
+    bool tiled = tensor->format == FORMAT_F8_E4M3;
+    uint8_t *scale_bytes =
+        part_new(&scales, directory, module, tiled ? "weight_scale_inv" : "scales");
     uint8_t *bias_bytes = part_new(&biases, directory, module, "biases");
     uint64_t last = tensor->shape[tensor->rank - 1], rows = 1;
     for (uint32_t i = 0; i + 1 < tensor->rank; i++) rows *= tensor->shape[i];
@@ -62,16 +65,18 @@ static bool matrix_is_sane(const struct tensor_directory *directory, const struc
                              .cols = last,
                              .values = value_bytes,
                              .row_bytes = tensor->bytes / rows };
-    if (scales) { /* the group size is the caller's: all of ours have 64 */
+    if (scales) { /* the group size is the caller's: all of ours have 64, and tiles 128 x 128 */
         uint64_t groups = scales->shape[scales->rank - 1];
-        weight.cols = groups * 64;
-        weight.format = format_affine((unsigned)(32 * last / weight.cols));
-        weight.group_rows = 1;
-        weight.group_cols = 64;
+        if (!tiled) {
+            weight.cols = groups * 64;
+            weight.format = format_affine((unsigned)(32 * last / weight.cols));
+        }
+        weight.group_rows = tiled ? 128 : 1;
+        weight.group_cols = tiled ? 128 : 64;
         weight.scale_format = scales->format;
         weight.scales = scale_bytes;
         weight.biases = bias_bytes;
-        weight.scale_row_bytes = scales->bytes / rows;
+        weight.scale_row_bytes = groups * format_info(scales->format)->block_bytes;
     }
     bool readable = format_info(weight.format)->dequantise != NULL;
     if (!readable) printf("%s is not a weight\n", tensor->name);
