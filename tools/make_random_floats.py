@@ -21,7 +21,6 @@ import make_random_mlx as mlx
 import random_shapes as shapes
 
 TILE = 128
-SIZES = {"F32": 4, "BF16": 2, "F16": 2, "F8_E4M3": 1}
 NEVER_FP8 = ("model.embed_tokens", "lm_head", ".mlp.gate")
 
 
@@ -83,21 +82,6 @@ def tensors(m, dtype, seed):
         yield (name + ".weight", kind, shape, lambda t=table, c=count, r=rng: picked(t, c, r))
 
 
-def write_file(path, all_tensors):
-    header, at = {"__metadata__": {"format": "pt"}}, 0
-    for name, dtype, shape, _ in all_tensors:
-        size = math.prod(shape) * SIZES[dtype]
-        header[name] = dict(dtype=dtype, shape=shape, data_offsets=[at, at + size])
-        at += size
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text)
-        for _, _, _, data in all_tensors:
-            f.writelines(data())
-    return at
-
-
 def write(directory, m, dtype, seed):
     text, eos, bos = mlx.tokenizer(m)
     config = mlx.config(m, None, eos, bos)
@@ -110,8 +94,8 @@ def write(directory, m, dtype, seed):
     for name, value in (("config.json", config), ("tokenizer.json", text)):
         with open(os.path.join(directory, name), "w", encoding="utf-8") as f:
             json.dump(value, f, indent=1, ensure_ascii=False)
-    all_tensors = list(tensors(m, dtype, seed))
-    total = write_file(os.path.join(directory, "model.safetensors"), all_tensors)
+    all_tensors = {name: rest for name, *rest in tensors(m, dtype, seed)}
+    total = mlx.write_file(os.path.join(directory, "model.safetensors"), all_tensors, "pt")
     print(f"{directory}: {len(all_tensors)} tensors, {total} bytes")
 
 

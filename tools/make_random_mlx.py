@@ -279,11 +279,11 @@ class Writer:
                                          lambda table=table: scattered(table))
 
 
-SIZES = {"U32": 4, "F32": 4, "BF16": 2, "F16": 2}
+SIZES = {"U32": 4, "F32": 4, "BF16": 2, "F16": 2, "F8_E4M3": 1}
 
 
-def write_file(path, tensors):
-    header, at = {"__metadata__": {"format": "mlx"}}, 0
+def write_file(path, tensors, origin="mlx"):
+    header, at = {"__metadata__": {"format": origin}}, 0
     order = sorted(tensors.items(), key=lambda t: (-SIZES[t[1][0]], t[0]))   # wide ones first
     for name, (dtype, shape, _) in order:
         size = math.prod(shape) * SIZES[dtype]

@@ -17,79 +17,89 @@ struct float_kind {
     bool hides_nan;
 };
 
-/* Some rows of the matrix. */
-struct float_rows {
+/* Some rows of the matrix with some of activations; both counts are constants. */
+struct float_tile {
     const struct weight *weight;
-    const uint8_t *values[TILE_W];
-    const uint8_t *scales[TILE_W]; /* NULL: there are none */
+    const uint8_t *values[TILE_W], *scales[TILE_W]; /* scales: NULL where there are none */
+    const float *const *x;
+    size_t w_count, x_count;
 };
 
-LANES_INLINE void clear(lanes sums[TILE_W][TILE_X], size_t w_count, size_t x_count)
+LANES_INLINE struct float_tile tile_at(const struct float_block *b, size_t first, size_t x_first,
+                                       size_t w_count, size_t x_count)
 {
-    for (size_t i = 0; i < w_count; i++)
-        for (size_t j = 0; j < x_count; j++) sums[i][j] = (lanes){ 0 };
-}
-
-/* Columns begin to end - 1; w_count and x_count are constants where this is inlined. */
-LANES_INLINE void add_stretch(lanes sums[TILE_W][TILE_X], const struct float_rows *w,
-                              const float *const *x, size_t begin, size_t end, size_t w_count,
-                              size_t x_count, load_function load, struct float_kind kind)
-{
-    const size_t line = CACHE_LINE / kind.bytes, next = TILE_W * w->weight->row_bytes;
-    size_t k = begin;
-    for (; k + line <= end; k += line) {
-        for (size_t i = 0; i < w_count; i++) {
-            const uint8_t *from = w->values[i] + k * kind.bytes;
-            __builtin_prefetch(from + next, 0, 3); /* the next tile's */
-            for (size_t v = 0; v < line; v += LANES) {
-                lanes wi = load(from + v * kind.bytes);
-                for (size_t j = 0; j < x_count; j++) sums[i][j] += wi * lanes_load(x[j] + k + v);
-            }
-        }
-    }
-    for (; k + LANES <= end; k += LANES)
-        for (size_t i = 0; i < w_count; i++) {
-            lanes wi = load(w->values[i] + k * kind.bytes);
-            for (size_t j = 0; j < x_count; j++) sums[i][j] += wi * lanes_load(x[j] + k);
-        }
-    size_t left = end - k;
-    for (size_t i = 0; i < w_count && left > 0; i++) {
-        lanes wi = lanes_load_floats(w->values[i] + k * kind.bytes, left, kind.bytes, load);
-        for (size_t j = 0; j < x_count; j++) sums[i][j] += wi * lanes_load_some(x[j] + k, left);
-    }
-}
-
-LANES_INLINE struct float_rows rows_at(const struct weight *w, uint64_t first, size_t w_count)
-{
-    struct float_rows rows = { .weight = w };
+    const struct weight *w = b->weight;
+    struct float_tile t = {
+        .weight = w, .x = b->x + x_first, .w_count = w_count, .x_count = x_count
+    };
     for (size_t i = 0; i < w_count; i++) {
-        uint64_t row = first + i;
-        rows.values[i] = w->values + row * w->row_bytes;
-        rows.scales[i] = w->scales ? w->scales + row / w->group_rows * w->scale_row_bytes : NULL;
+        uint64_t row = b->first + first + i;
+        t.values[i] = w->values + row * w->row_bytes;
+        t.scales[i] = w->scales ? w->scales + row / w->group_rows * w->scale_row_bytes : NULL;
     }
-    return rows;
+    return t;
+}
+
+LANES_INLINE void clear(lanes sums[TILE_W][TILE_X], const struct float_tile *t)
+{
+    for (size_t i = 0; i < t->w_count; i++)
+        for (size_t j = 0; j < t->x_count; j++) sums[i][j] = (lanes){ 0 };
+}
+
+/* Sixteen numbers of a row, from column `k` on. */
+LANES_INLINE void add_numbers(lanes sums[TILE_X], const struct float_tile *t, lanes w, size_t k)
+{
+    for (size_t j = 0; j < t->x_count; j++) sums[j] += w * lanes_load(t->x[j] + k);
+}
+
+LANES_INLINE void add_tail(lanes sums[TILE_W][TILE_X], const struct float_tile *t, size_t k,
+                           size_t count, load_function load, struct float_kind kind)
+{
+    for (size_t i = 0; i < t->w_count; i++) {
+        lanes w = lanes_load_floats(t->values[i] + k * kind.bytes, count, kind.bytes, load);
+        for (size_t j = 0; j < t->x_count; j++)
+            sums[i][j] += w * lanes_load_some(t->x[j] + k, count);
+    }
+}
+
+/* Columns begin to end - 1, by lines of a cache as far as they are whole. */
+LANES_INLINE void add_stretch(lanes sums[TILE_W][TILE_X], const struct float_tile *t, size_t begin,
+                              size_t end, load_function load, struct float_kind kind)
+{
+    const size_t line = CACHE_LINE / kind.bytes, next = TILE_W * t->weight->row_bytes;
+    size_t k = begin;
+    for (; k + line <= end; k += line)
+        for (size_t i = 0; i < t->w_count; i++) {
+            const uint8_t *from = t->values[i] + k * kind.bytes;
+            __builtin_prefetch(from + next, 0, 3); /* the next tile's */
+            for (size_t v = 0; v < line; v += LANES)
+                add_numbers(sums[i], t, load(from + v * kind.bytes), k + v);
+        }
+    for (; k + LANES <= end; k += LANES)
+        for (size_t i = 0; i < t->w_count; i++)
+            add_numbers(sums[i], t, load(t->values[i] + k * kind.bytes), k);
+    if (k < end) add_tail(sums, t, k, end - k, load, kind);
 }
 
 LANES_INLINE void tile(const struct float_block *b, size_t first, size_t x_first, size_t w_count,
                        size_t x_count, load_function load, struct float_kind kind)
 {
     const struct weight *weight = b->weight;
-    struct float_rows w = rows_at(weight, b->first + first, w_count);
+    const struct float_tile t = tile_at(b, first, x_first, w_count, x_count);
     lanes totals[TILE_W][TILE_X], sums[TILE_W][TILE_X];
     size_t width = weight->scales ? weight->group_cols : weight->cols;
-    clear(totals, w_count, x_count);
+    clear(totals, &t);
     for (size_t begin = 0, group = 0; begin < weight->cols; begin += width, group++) {
-        clear(sums, w_count, x_count);
-        add_stretch(sums, &w, b->x + x_first, begin, min_size(begin + width, weight->cols), w_count,
-                    x_count, load, kind);
+        clear(sums, &t);
+        add_stretch(sums, &t, begin, min_size(begin + width, weight->cols), load, kind);
         for (size_t i = 0; i < w_count; i++) {
-            float scale =
-                weight->scales ? load_scale(weight->scale_format, w.scales[i], group) : 1.0f;
+            const uint8_t *scales = t.scales[i];
+            float scale = scales ? load_scale(weight->scale_format, scales, group) : 1.0f;
             for (size_t j = 0; j < x_count; j++) totals[i][j] += sums[i][j] * kind.factor * scale;
         }
     }
     for (size_t i = 0; i < w_count; i++) {
-        bool nan = kind.hides_nan && e4m3_has_nan(w.values[i], weight->cols);
+        bool nan = kind.hides_nan && e4m3_has_nan(t.values[i], weight->cols);
         for (size_t j = 0; j < x_count; j++) {
             float *out = b->out[x_first + j] + first + i;
             float result = nan ? NAN : lanes_sum(totals[i][j]);

@@ -169,7 +169,7 @@ BLOCK_FORMATS(DEFINE_BLOCK_DOT)
     void NAMED(integer_dot_##name)(const struct integer_block *block)                              \
     {                                                                                              \
         const struct unit_kind kind = { (below) > 128, group, bytes };                             \
-        assert(block->weight->scales); /* the analyzer does not know the formats */                \
+        assert(block->weight->biases); /* the analyzer does not know the formats */                \
         if (affine_is_usual(block->weight))                                                        \
             dot_rows(block, load_usual_##name, kind);                                              \
         else                                                                                       \
