@@ -9,6 +9,9 @@
 
 enum { TILE_W = 4, TILE_X = 4 };
 
+/* Where rows are far apart, so many bytes ahead of each are asked for: those that follow it. */
+enum { FETCH_AHEAD = 1024 };
+
 /* What is constant for a format: a number has so many bytes, and is `factor` times what `load`
  * gives, which does not see NaNs where they are hidden. */
 struct float_kind {
@@ -17,23 +20,25 @@ struct float_kind {
     bool hides_nan;
 };
 
-/* Some rows of the matrix with some of activations; both counts are constants. */
+/* Some rows of the matrix, `step` apart, with some of activations; both counts are constants. */
 struct float_tile {
     const struct weight *weight;
     const uint8_t *values[TILE_W], *scales[TILE_W]; /* scales: NULL where there are none */
     const float *const *x;
     size_t w_count, x_count;
+    size_t ahead; /* so many bytes further is what will be wanted next */
 };
 
-LANES_INLINE struct float_tile tile_at(const struct float_block *b, size_t first, size_t x_first,
-                                       size_t w_count, size_t x_count)
+LANES_INLINE struct float_tile tile_at(const struct float_block *b, size_t first, size_t step,
+                                       size_t x_first, size_t w_count, size_t x_count)
 {
     const struct weight *w = b->weight;
     struct float_tile t = {
         .weight = w, .x = b->x + x_first, .w_count = w_count, .x_count = x_count
     };
+    t.ahead = step == 1 ? TILE_W * w->row_bytes : FETCH_AHEAD;
     for (size_t i = 0; i < w_count; i++) {
-        uint64_t row = b->first + first + i;
+        uint64_t row = b->first + first + i * step;
         t.values[i] = w->values + row * w->row_bytes;
         t.scales[i] = w->scales ? w->scales + row / w->group_rows * w->scale_row_bytes : NULL;
     }
@@ -66,12 +71,12 @@ LANES_INLINE void add_tail(lanes sums[TILE_W][TILE_X], const struct float_tile *
 LANES_INLINE void add_stretch(lanes sums[TILE_W][TILE_X], const struct float_tile *t, size_t begin,
                               size_t end, load_function load, struct float_kind kind)
 {
-    const size_t line = CACHE_LINE / kind.bytes, next = TILE_W * t->weight->row_bytes;
+    const size_t line = CACHE_LINE / kind.bytes;
     size_t k = begin;
     for (; k + line <= end; k += line)
         for (size_t i = 0; i < t->w_count; i++) {
             const uint8_t *from = t->values[i] + k * kind.bytes;
-            __builtin_prefetch(from + next, 0, 3); /* the next tile's */
+            __builtin_prefetch(from + t->ahead, 0, 3);
             for (size_t v = 0; v < line; v += LANES)
                 add_numbers(sums[i], t, load(from + v * kind.bytes), k + v);
         }
@@ -81,11 +86,11 @@ LANES_INLINE void add_stretch(lanes sums[TILE_W][TILE_X], const struct float_til
     if (k < end) add_tail(sums, t, k, end - k, load, kind);
 }
 
-LANES_INLINE void tile(const struct float_block *b, size_t first, size_t x_first, size_t w_count,
-                       size_t x_count, load_function load, struct float_kind kind)
+LANES_INLINE void tile(const struct float_block *b, size_t first, size_t step, size_t x_first,
+                       size_t w_count, size_t x_count, load_function load, struct float_kind kind)
 {
     const struct weight *weight = b->weight;
-    const struct float_tile t = tile_at(b, first, x_first, w_count, x_count);
+    const struct float_tile t = tile_at(b, first, step, x_first, w_count, x_count);
     lanes totals[TILE_W][TILE_X], sums[TILE_W][TILE_X];
     size_t width = weight->scales ? weight->group_cols : weight->cols;
     clear(totals, &t);
@@ -101,25 +106,26 @@ LANES_INLINE void tile(const struct float_block *b, size_t first, size_t x_first
     for (size_t i = 0; i < w_count; i++) {
         bool nan = kind.hides_nan && e4m3_has_nan(t.values[i], weight->cols);
         for (size_t j = 0; j < x_count; j++) {
-            float *out = b->out[x_first + j] + first + i;
+            float *out = b->out[x_first + j] + first + i * step;
             float result = nan ? NAN : lanes_sum(totals[i][j]);
             *out = b->add ? *out + result : result;
         }
     }
 }
 
+/* One row of activations: four rows of the matrix from places far apart, because the memory gives a
+ * core more in several streams than in one. */
 LANES_INLINE void multiply(const struct float_block *b, load_function load, struct float_kind kind)
 {
-    size_t j = 0;
+    size_t j = 0, step = b->count / TILE_W;
     for (; j + TILE_X <= b->x_rows; j += TILE_X) {
         size_t i = 0;
-        for (; i + TILE_W <= b->count; i += TILE_W) tile(b, i, j, TILE_W, TILE_X, load, kind);
-        for (; i < b->count; i++) tile(b, i, j, 1, TILE_X, load, kind);
+        for (; i + TILE_W <= b->count; i += TILE_W) tile(b, i, 1, j, TILE_W, TILE_X, load, kind);
+        for (; i < b->count; i++) tile(b, i, 1, j, 1, TILE_X, load, kind);
     }
     for (; j < b->x_rows; j++) {
-        size_t i = 0;
-        for (; i + TILE_W <= b->count; i += TILE_W) tile(b, i, j, TILE_W, 1, load, kind);
-        for (; i < b->count; i++) tile(b, i, j, 1, 1, load, kind);
+        for (size_t i = 0; i < step; i++) tile(b, i, step, j, TILE_W, 1, load, kind);
+        for (size_t i = step * TILE_W; i < b->count; i++) tile(b, i, 1, j, 1, 1, load, kind);
     }
 }
 
