@@ -365,9 +365,9 @@ static size_t tiles_seen(const struct pieces *all, size_t group)
 static bool next_piece(struct pieces *all, struct piece *out)
 {
     size_t seen = 0;
-    while (all->group < all->l.groups && all->tile == (seen = tiles_seen(all, all->group))) {
-        all->group += 2;
-        all->tile = 0;
+    for (; all->group < all->l.groups; all->group += 2, all->tile = 0) {
+        seen = tiles_seen(all, all->group);
+        if (all->tile < seen) break;
     }
     if (all->group == all->l.groups) return false;
     size_t place = all->count++ % 2;

@@ -210,9 +210,9 @@ static void see_format(void *user, const struct kernel_case *what)
 static bool is_wanted(const struct case_op *op, enum format format)
 {
     if (!op->takes) return format_info(format)->dequantise;
-    bool integers = strncmp(op->name, "integer", strlen("integer")) == 0;
+    if (strncmp(op->name, "integer", strlen("integer")) == 0) return generic->integer_dot[format];
     if (strncmp(op->name, "float", strlen("float")) == 0) return generic->float_dot[format];
-    return integers ? generic->integer_dot[format] != NULL : format == FORMAT_BF16;
+    return format == FORMAT_BF16;
 }
 
 /* Every format that an operation has is tried, and is timed. */
