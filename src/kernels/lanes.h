@@ -150,6 +150,26 @@ LANES_INLINE lanes lanes_choose(int_lanes condition, lanes yes, lanes no)
     return result;
 }
 
+/* Past the caches where that can be done: for what is not read again soon. */
+LANES_INLINE void lanes_store_past(float *out, lanes x)
+{
+#if defined(__AVX512F__)
+    if ((uintptr_t)out % sizeof x == 0) {
+        _mm512_stream_ps(out, (__m512)x);
+        return;
+    }
+#endif
+    lanes_store(out, x);
+}
+
+/* What went past the caches is there for others from here on. */
+LANES_INLINE void lanes_stored_past(void)
+{
+#if defined(__AVX512F__)
+    _mm_sfence();
+#endif
+}
+
 /* a, plus b in the upper eight lanes. */
 LANES_INLINE lanes lanes_add_upper(lanes a, lanes b)
 {
@@ -193,27 +213,39 @@ LANES_INLINE lanes lanes_fma(lanes a, lanes b, lanes c)
 #endif
 }
 
-/* e^x to about one unit in the last place: x = n·ln 2 + r, |r| ≤ ½ ln 2, and a
- * polynomial for e^r.  Below -87.3 the result is 0, above 88.7 it is infinite;
- * NaN stays NaN. */
-LANES_INLINE lanes lanes_exp(lanes x)
+/* e^r for x = n·ln 2 + r, |r| ≤ ½ ln 2: a polynomial. */
+LANES_INLINE lanes exp_of_rest(lanes x, lanes *n)
 {
     const float log2e = 1.44269504f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
-    const lanes lowest = lanes_all(-87.33654f), highest = lanes_all(88.72283f);
-    lanes clamped = lanes_choose(x < lowest, lowest, x);
-    clamped = lanes_choose(x > highest, highest, clamped);
-
     /* Adding and taking off 1.5·2^23 rounds to the nearest whole number. */
     const lanes magic = lanes_all(12582912.0f);
-    lanes n = (clamped * log2e + magic) - magic;
-    lanes r = (clamped - n * ln2_high) - n * ln2_low;
+    *n = (x * log2e + magic) - magic;
+    lanes r = (x - *n * ln2_high) - *n * ln2_low;
     lanes p = lanes_all(1.9875691500e-4f);
     p = p * r + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
-    p = (p * r) * r + r + 1.0f;
+    return (p * r) * r + r + 1.0f;
+}
+
+/* e^x to about one unit in the last place.  Below -87.3 the result is 0, above 88.7 it is
+ * infinite; NaN stays NaN. */
+LANES_INLINE lanes lanes_exp(lanes x)
+{
+    const lanes lowest = lanes_all(-87.33654f), highest = lanes_all(88.72283f);
+    lanes n;
+#if defined(__AVX512F__) /* the same bits with half the instructions where no limit is near */
+    const __m512 near = _mm512_set1_ps(87.0f);
+    if (_mm512_cmp_ps_mask(_mm512_abs_ps((__m512)x), near, _CMP_NLE_UQ) == 0) {
+        __m512 p = (__m512)exp_of_rest(x, &n);
+        return (lanes)_mm512_scalef_ps(p, (__m512)n);
+    }
+#endif
+    lanes clamped = lanes_choose(x < lowest, lowest, x);
+    clamped = lanes_choose(x > highest, highest, clamped);
+    lanes p = exp_of_rest(clamped, &n);
 
     /* 2^n in two factors: n reaches 128, which one float's exponent does not hold. */
     int_lanes half = __builtin_convertvector(n * 0.5f, int_lanes);

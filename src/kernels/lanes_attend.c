@@ -51,12 +51,13 @@ void NAMED(attend_end)(const struct attend_block *b)
             for (size_t i = 0; i < rows; i++) {
                 lanes row = lanes_load(turned + i * LANES);
                 if (count == LANES)
-                    lanes_store(b->out[r + i] + c, row);
+                    lanes_store_past(b->out[r + i] + c, row);
                 else
                     lanes_store_some(b->out[r + i] + c, row, count);
             }
         }
     }
+    lanes_stored_past();
 }
 
 /* --------------------------------------------------------------- prompt: a tile */
