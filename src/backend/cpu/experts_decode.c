@@ -7,8 +7,9 @@
  * units. */
 #include "backend/cpu/cpu.h"
 
-/* Rows of a matrix that one worker takes at a time: a kernel reads longer streams faster. */
-enum { BLOCK_ROWS = 128 };
+/* Bytes of a matrix that are handed out at a time, at most, and results that are made at a time: a
+ * kernel reads longer streams faster. */
+enum { BLOCK_BYTES = 1 << 17, ROOM = 128 * ACTIVATION_ROWS };
 
 /* Rows of activations: routed ones, or a hidden one of each pair. */
 struct activations {
@@ -66,59 +67,61 @@ static void multiply(const struct decode_experts *e, const struct decode_block *
         multiply_floats(e->job->kernels, block);
 }
 
-/* BLOCK_ROWS channels of silu(gate·x) ⊙ (up·x), for all of the expert's pairs. */
+/* Channels that are made at a time, of so many pairs. */
+static size_t channels_at_once(const struct expert_work *work)
+{
+    return ROOM / min_size(work->pair_count, ACTIVATION_ROWS);
+}
+
+/* Some channels of silu(gate·x) ⊙ (up·x), for all of the expert's pairs. */
 static void hidden_block(const struct decode_experts *e, const struct expert_work *work,
-                         uint64_t first)
+                         struct share rows)
 {
     const struct expert_batch *batch = e->job->batch;
-    size_t width = work->view.gate.rows, count = min_size(BLOCK_ROWS, width - first);
+    size_t width = work->view.gate.rows, count = rows.end - rows.begin;
     for (size_t p = 0; p < work->pair_count; p += ACTIVATION_ROWS) {
-        size_t x[ACTIVATION_ROWS];
-        float gates[ACTIVATION_ROWS][BLOCK_ROWS], ups[ACTIVATION_ROWS][BLOCK_ROWS];
-        float *gate_rows[ACTIVATION_ROWS], *up_rows[ACTIVATION_ROWS];
-        size_t rows = min_size(ACTIVATION_ROWS, work->pair_count - p);
-        for (size_t j = 0; j < rows; j++) {
+        size_t x[ACTIVATION_ROWS], x_rows = min_size(ACTIVATION_ROWS, work->pair_count - p);
+        float *gates[ACTIVATION_ROWS], *ups[ACTIVATION_ROWS], room[ROOM];
+        for (size_t j = 0; j < x_rows; j++) {
             x[j] = work->pairs[p + j] / batch->per_row;
-            gate_rows[j] = gates[j];
-            up_rows[j] = ups[j];
+            gates[j] = batch->hidden + work->pairs[p + j] * width + rows.begin;
+            ups[j] = room + j * count;
         }
         struct decode_block block = { .weight = &work->view.gate,
-                                      .first = first,
+                                      .first = rows.begin,
                                       .count = count,
                                       .from = &e->rows,
                                       .x = x,
-                                      .out = gate_rows,
-                                      .x_rows = rows };
+                                      .out = gates,
+                                      .x_rows = x_rows };
         multiply(e, &block);
         block.weight = &work->view.up;
-        block.out = up_rows;
+        block.out = ups;
         multiply(e, &block);
-        for (size_t j = 0; j < rows; j++)
-            e->job->kernels->silu_multiply(batch->hidden + work->pairs[p + j] * width + first,
-                                           gates[j], ups[j], count);
+        for (size_t j = 0; j < x_rows; j++)
+            e->job->kernels->silu_multiply(gates[j], gates[j], ups[j], count);
     }
 }
 
-/* BLOCK_ROWS channels of down·hidden, for all of the expert's pairs. */
+/* Some channels of down·hidden, for all of the expert's pairs. */
 static void answer_block(const struct decode_experts *e, const struct expert_work *work,
-                         uint64_t first)
+                         struct share rows)
 {
     const struct weight *down = &work->view.down;
     for (size_t p = 0; p < work->pair_count; p += ACTIVATION_ROWS) {
-        size_t x[ACTIVATION_ROWS];
+        size_t x[ACTIVATION_ROWS], x_rows = min_size(ACTIVATION_ROWS, work->pair_count - p);
         float *out[ACTIVATION_ROWS];
-        size_t rows = min_size(ACTIVATION_ROWS, work->pair_count - p);
-        for (size_t j = 0; j < rows; j++) {
+        for (size_t j = 0; j < x_rows; j++) {
             x[j] = work->pairs[p + j];
-            out[j] = e->job->batch->answers + work->pairs[p + j] * down->rows + first;
+            out[j] = e->job->batch->answers + work->pairs[p + j] * down->rows + rows.begin;
         }
         multiply(e, &(struct decode_block){ .weight = down,
-                                            .first = first,
-                                            .count = min_size(BLOCK_ROWS, down->rows - first),
+                                            .first = rows.begin,
+                                            .count = rows.end - rows.begin,
                                             .from = &e->hidden,
                                             .x = x,
                                             .out = out,
-                                            .x_rows = rows });
+                                            .x_rows = x_rows });
     }
 }
 
@@ -152,17 +155,35 @@ static void make_hidden_units(const struct decode_experts *e)
 }
 
 typedef void (*block_function)(const struct decode_experts *e, const struct expert_work *work,
-                               uint64_t first);
+                               struct share rows);
 
-/* All experts' blocks of rows, shared out. */
-static void run_blocks(const struct decode_experts *e, uint64_t rows, block_function run)
+/* Rows [begin, end) of all experts' matrices, one behind the other. */
+static void run_part(const struct decode_experts *e, size_t matrix_rows, struct share part,
+                     block_function run)
 {
-    const struct expert_batch *batch = e->job->batch;
-    size_t blocks = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
-    struct handout handout = handout_begin(e->job->worker, batch->work_count * blocks, 1);
-    for (struct share part; handout_next(&handout, &part);)
-        for (size_t i = part.begin; i < part.end; i++)
-            run(e, &batch->works[i / blocks], i % blocks * BLOCK_ROWS);
+    for (size_t at = part.begin, next; at < part.end; at = next) {
+        const struct expert_work *work = &e->job->batch->works[at / matrix_rows];
+        size_t first = at % matrix_rows;
+        next = min_size(part.end, at + min_size(matrix_rows - first, channels_at_once(work)));
+        run(e, work, (struct share){ first, first + (next - at) });
+    }
+}
+
+/* Rows that are handed out at a time: fewer where workers would not finish together. */
+static size_t handed_rows(const struct weight *matrix, size_t all, size_t workers)
+{
+    size_t rows = min_size(BLOCK_BYTES / matrix->row_bytes, all / (16 * workers));
+    return max_size(align_up(rows, 64), 64);
+}
+
+/* The rows of all experts' matrices, of which this is one, shared out. */
+static void run_rows(const struct decode_experts *e, const struct weight *matrix,
+                     block_function run)
+{
+    size_t all = e->job->batch->work_count * matrix->rows;
+    size_t unit = handed_rows(matrix, all, e->job->worker.count);
+    struct handout rows = handout_begin(e->job->worker, all, unit);
+    for (struct share part; handout_next(&rows, &part);) run_part(e, matrix->rows, part, run);
 }
 
 static void run_experts(const struct expert_job *job, bool integers)
@@ -177,10 +198,10 @@ static void run_experts(const struct expert_job *job, bool integers)
         e.hidden.units = e.rows.units + batch->row_count * units_of(e.rows.width);
         make_row_units(&e);
     }
-    run_blocks(&e, view->gate.rows, hidden_block);
+    run_rows(&e, &view->gate, hidden_block);
     cpu_expert_meet(job, "gate and up", batch->work_count);
     if (integers) make_hidden_units(&e);
-    run_blocks(&e, view->down.rows, answer_block);
+    run_rows(&e, &view->down, answer_block);
     cpu_expert_done(job, "down", batch->work_count);
 }
 
