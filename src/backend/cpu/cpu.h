@@ -33,7 +33,8 @@ struct cpu_job {
     bool exact; /* the reference's arithmetic */
     struct worker worker;
     float *scratch; /* this worker's */
-    float *shared;  /* of all: what an op prepares for itself, between its barriers */
+    float *shared;  /* of all: what an op prepares for itself, between its barriers, and for the
+                       product that follows a product */
     const struct graph *graph;
 };
 
@@ -70,7 +71,8 @@ struct product {
     const float *x; /* [x_rows][x_stride], of which weight->cols count */
     float *out;     /* [x_rows][out_stride], of which weight->rows are written */
     size_t x_rows, x_stride, out_stride;
-    bool add; /* to what is there */
+    bool prepared; /* `shared` holds x as the product before, with the same x, has left it */
+    bool add;      /* to what is there */
 };
 void cpu_multiply_exact(const struct product *product);
 void cpu_multiply_integers(const struct product *product);

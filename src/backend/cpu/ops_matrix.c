@@ -41,13 +41,23 @@ static bool is_sensitive(enum slot slot)
 
 typedef void (*product_way)(const struct product *product);
 
-static product_way choose_way(const struct cpu_job *job, bool decode)
+static product_way choose_way(const struct cpu_job *job, enum slot slot, bool decode)
 {
-    if (job->exact || is_sensitive(job->op->weight)) return cpu_multiply_exact;
+    if (job->exact || is_sensitive(slot)) return cpu_multiply_exact;
     if (!decode) return job->kernels->matrix ? cpu_multiply_matrix : cpu_multiply_exact;
-    const struct weight *weight = job_weight(job, job->op->weight);
+    const struct weight *weight = job_weight(job, slot);
     if (kernels_have_integers(job->kernels, weight)) return cpu_multiply_integers;
     return kernels_have_floats(job->kernels, weight) ? cpu_multiply_floats : cpu_multiply_exact;
+}
+
+/* Has the operation before this one left the same rows in `shared`, as this way wants them? */
+static bool is_prepared(const struct cpu_job *job, const struct run *run, product_way way)
+{
+    const struct op *op = job->op, *before = op - 1;
+    if (op == job->graph->ops || run->count != job->frame->row_count) return false;
+    return before->kind == OP_PROJECT && before->a.id == op->a.id &&
+           choose_way(job, before->weight, run->decode) == way &&
+           job_weight(job, before->weight)->cols == job_weight(job, op->weight)->cols;
 }
 
 static void project(const struct cpu_job *job, bool add)
@@ -56,17 +66,19 @@ static void project(const struct cpu_job *job, bool add)
     struct run run = { 0 };
     while (next_run(&run, job->frame)) {
         if (run.first > 0) worker_barrier(job->worker); /* `shared` is used again */
-        choose_way(job, run.decode)(&(struct product){ .kernels = job->kernels,
-                                                       .worker = job->worker,
-                                                       .scratch = job->scratch,
-                                                       .shared = job->shared,
-                                                       .weight = job_weight(job, op->weight),
-                                                       .x = job_row(job, op->a, run.first),
-                                                       .out = job_row(job, op->out, run.first),
-                                                       .x_rows = run.count,
-                                                       .x_stride = job_width(job, op->a),
-                                                       .out_stride = job_width(job, op->out),
-                                                       .add = add });
+        product_way way = choose_way(job, op->weight, run.decode);
+        way(&(struct product){ .kernels = job->kernels,
+                               .worker = job->worker,
+                               .scratch = job->scratch,
+                               .shared = job->shared,
+                               .weight = job_weight(job, op->weight),
+                               .x = job_row(job, op->a, run.first),
+                               .out = job_row(job, op->out, run.first),
+                               .x_rows = run.count,
+                               .x_stride = job_width(job, op->a),
+                               .out_stride = job_width(job, op->out),
+                               .prepared = is_prepared(job, &run, way),
+                               .add = add });
     }
 }
 

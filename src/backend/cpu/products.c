@@ -133,9 +133,12 @@ void cpu_multiply_integers(const struct product *p)
 {
     size_t per_row = units_of(p->weight->cols);
     struct integer_unit *units = (struct integer_unit *)(void *)p->shared;
-    for (size_t r = 0; r < p->x_rows; r++)
-        cpu_make_units(units + r * per_row, p->kernels, p->worker, x_row(p, r), p->weight->cols);
-    worker_barrier(p->worker);
+    if (!p->prepared) {
+        for (size_t r = 0; r < p->x_rows; r++)
+            cpu_make_units(units + r * per_row, p->kernels, p->worker, x_row(p, r),
+                           p->weight->cols);
+        worker_barrier(p->worker);
+    }
     struct handout rows = handout_begin(p->worker, p->weight->rows, handed_rows(p));
     for (struct share part; handout_next(&rows, &part);) multiply_units(p, units, part);
 }
@@ -199,8 +202,10 @@ void cpu_multiply_matrix(const struct product *p)
     const struct matrix_unit *matrix = p->kernels->matrix;
     size_t words = kernels_pack_words(p->kernels, p->weight->cols);
     uint16_t *packs = (uint16_t *)(void *)p->shared;
-    make_packs(packs, p);
-    worker_barrier(p->worker);
+    if (!p->prepared) {
+        make_packs(packs, p);
+        worker_barrier(p->worker);
+    }
     struct share share = worker_share(p->worker, p->weight->rows, MATRIX_BLOCK);
     if (share.begin == share.end) return;
     struct matrix_product product = {
