@@ -54,7 +54,7 @@ static void begin(void)
 static void end(void)
 {
     _tile_release();
-    _mm_sfence(); /* results that bypassed the caches are there for others from here on */
+    lanes_stored_past();
 }
 
 /* ---------------------------------------------------------------------- tiles
@@ -336,9 +336,9 @@ static void add_results(const struct matrix_product *p, const float *sums, size_
     for (size_t j = 0; j < x_rows; j++) {
         float *out = p->out[x + j] + row;
         __m512 result = (__m512)r[j];
-        if (!p->add && rows == TILE && (uintptr_t)out % CACHE_LINE == 0) {
+        if (!p->add && rows == TILE) {
             /* Rows are a page or more apart, and their lines compete for places in caches. */
-            _mm512_stream_ps(out, result);
+            lanes_store_past(out, (lanes)result);
             continue;
         }
         if (p->add) result = _mm512_add_ps(result, _mm512_maskz_loadu_ps(present, out));
