@@ -53,8 +53,9 @@ static product_way choose_way(const struct cpu_job *job, enum slot slot, bool de
 /* Has the operation before this one left the same rows in `shared`, as this way wants them? */
 static bool is_prepared(const struct cpu_job *job, const struct run *run, product_way way)
 {
-    const struct op *op = job->op, *before = op - 1;
+    const struct op *op = job->op;
     if (op == job->graph->ops || run->count != job->frame->row_count) return false;
+    const struct op *before = op - 1;
     return before->kind == OP_PROJECT && before->a.id == op->a.id &&
            choose_way(job, before->weight, run->decode) == way &&
            job_weight(job, before->weight)->cols == job_weight(job, op->weight)->cols;
