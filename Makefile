@@ -11,6 +11,8 @@ comma   := ,
 # Sanitizers slow a program down five to twenty times: tests of the suite `slow` stay out.
 sanitize := -Dbuildtype=debugoptimized -Db_lundef=false
 setup     = test -f $(1)/build.ninja || $(3) $(MESON) setup $(1) $(2)
+# A build without the tests, from a time when what they need was missing, is configured anew.
+add_tests = grep -q test_support $(1)/build.ninja || $(MESON) configure $(1) -Dtests=enabled
 # Builds and runs the tests in directory $(1) (options $(2) of `meson test`), and counts them.
 run_tests = rm -f $(1)/meson-logs/testlog.json; ninja -C $(1) && \
 	{ $(MESON) test -C $(1) --no-rebuild --print-errorlogs $(2); $(PYTHON) tools/test_summary.py $(1); }
@@ -27,7 +29,8 @@ demo: all ## let the embedded model tell a story
 
 test: ## build, run every test, count them
 	@tools/deps.sh test
-	@$(call setup,build,--prefix=$(PREFIX))
+	@$(call setup,build,--prefix=$(PREFIX) -Dtests=enabled)
+	@$(call add_tests,build)
 	@$(call run_tests,build)
 
 test-arm: ## the kernels' tests, built for 64-bit ARM and run under qemu
@@ -37,7 +40,8 @@ test-arm: ## the kernels' tests, built for 64-bit ARM and run under qemu
 
 check: ## formatting, include order, sizes, cppcheck, clang-tidy
 	@tools/deps.sh check
-	@$(call setup,build,--prefix=$(PREFIX))
+	@$(call setup,build,--prefix=$(PREFIX) -Dtests=enabled)
+	@$(call add_tests,build)
 	@tools/check.sh build
 
 format: ## rewrite the sources as .clang-format wants them
