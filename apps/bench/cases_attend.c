@@ -18,7 +18,7 @@ static const double bound_f32 = 1e-5;
 
 static double widen_for_bf16(const struct kernels *k)
 {
-    return kernels_have_tiles(k) ? 1500 : 1;
+    return kernels_have_panels(k) ? 1500 : 1;
 }
 
 /* ------------------------------------------------------------------ a cache */

@@ -435,7 +435,7 @@ static float gated_number(const struct kernels *k, const uint16_t *packs, size_t
 {
     const uint16_t *pack = packs + row / PACK_ROWS * PACK_ROWS * kernels_pack_words(k, GATED_COLS);
     float number;
-    if (kernels_have_tiles(k))
+    if (kernels_have_panels(k))
         return f32_from_bf16(pack[c / 2 * 2 * PACK_ROWS + row % PACK_ROWS * 2 + c % 2]);
     memcpy(&number, pack + 2 * (c * PACK_ROWS + row % PACK_ROWS), sizeof number);
     return number;
@@ -510,7 +510,7 @@ const struct case_op case_product_ops[] = {
       .has_weight = true,
       .fills = FILL_BIT(FILL_USUAL),
       .tried = &(struct case_shape){ .m = 5, .x_rows = 1 },
-      .exists = kernels_have_tiles,
+      .exists = kernels_have_panels,
       .measure = measure_panel,
       .run = run_panel,
       .collect = collect_panel,

@@ -32,4 +32,8 @@ enum {
     AMX_INT8_OPS_PER_ROUND = 4 * 2 * 16 * 16 * 64
 };
 
+/* Products of pairs of bf16 numbers that stay in registers; the machine must have them. */
+float ceiling_bf16(size_t rounds);
+enum { BF16_SUMS = 16, BF16_OPS_PER_ROUND = BF16_SUMS * 2 * 32 };
+
 #endif

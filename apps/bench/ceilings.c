@@ -52,6 +52,14 @@ static void run_multiply_add(void *argument, struct worker worker)
     burst->results[worker.index] = burst->loops->multiply_add(burst->rounds) > 1e30f;
 }
 
+#ifdef HAVE_CEILING_BF16
+static void run_bf16(void *argument, struct worker worker)
+{
+    struct burst *burst = argument;
+    burst->results[worker.index] = ceiling_bf16(burst->rounds) > 1e30f;
+}
+#endif
+
 #ifdef HAVE_CEILING_AMX
 static void run_tiles(void *argument, struct worker worker)
 {
@@ -190,6 +198,10 @@ static mf_status measure_all(struct ceilings *c, struct thread_pool *pool,
     c->threads = thread_pool_size(pool);
     raise_to(&c->f32_flops,
              best_rate(pool, run_multiply_add, burst, (double)burst->loops->flops_per_round));
+#ifdef HAVE_CEILING_BF16
+    if (machine->avx512_bf16)
+        raise_to(&c->bf16_ops, best_rate(pool, run_bf16, burst, BF16_OPS_PER_ROUND));
+#endif
 #ifdef HAVE_CEILING_AMX
     burst->tiles = ceiling_amx_bf16;
     if (machine->amx_bf16)
@@ -302,12 +314,14 @@ mf_status ceilings_measure_disk(struct ceilings *ceilings, const struct file *fi
 
 double ceilings_matrix_flops(const struct ceilings *ceilings)
 {
-    return ceilings->amx_bf16_ops > 0 ? ceilings->amx_bf16_ops : ceilings->f32_flops;
+    if (ceilings->amx_bf16_ops > 0) return ceilings->amx_bf16_ops;
+    return ceilings->bf16_ops > 0 ? ceilings->bf16_ops : ceilings->f32_flops;
 }
 
 const char *ceilings_matrix_name(const struct ceilings *ceilings)
 {
-    return ceilings->amx_bf16_ops > 0 ? "AMX bf16" : "f32";
+    if (ceilings->amx_bf16_ops > 0) return "AMX bf16";
+    return ceilings->bf16_ops > 0 ? "bf16" : "f32";
 }
 
 json_t *ceilings_json_new(const struct ceilings *c)
@@ -315,6 +329,7 @@ json_t *ceilings_json_new(const struct ceilings *c)
     json_t *out =
         json_pack("{s:I,s:s?,s:f,s:f}", "threads", (json_int_t)c->threads, "instruction_set",
                   c->set, "memory_bytes_per_second", c->memory_bytes, "f32_flops", c->f32_flops);
+    if (c->bf16_ops > 0) json_object_set_new(out, "bf16_flops", json_real(c->bf16_ops));
     if (c->amx_bf16_ops > 0) json_object_set_new(out, "amx_bf16_flops", json_real(c->amx_bf16_ops));
     if (c->amx_int8_ops > 0) json_object_set_new(out, "amx_int8_ops", json_real(c->amx_int8_ops));
     if (c->disk_bytes > 0) {
@@ -332,6 +347,7 @@ void ceilings_describe(const struct ceilings *c, char *out, size_t capacity)
         double value, unit;
         const char *format;
     } more[] = {
+        { c->bf16_ops, 1e-12, ", bf16 %.2f TFLOP/s" },
         { c->amx_bf16_ops, 1e-12, ", AMX bf16 %.2f TFLOP/s" },
         { c->amx_int8_ops, 1e-12, ", AMX int8 %.2f TOP/s" },
         { c->disk_bytes, 1e-9,

@@ -20,6 +20,7 @@ struct ceilings {
     const char *set;     /* instruction set of the f32 loop: "avx512" */
     double memory_bytes; /* per second; 0: not measured, here and below */
     double f32_flops;    /* per second */
+    double bf16_ops;     /* per second, in vectors; 0 also where these have no such products */
     double amx_bf16_ops; /* per second; 0 also where there is no matrix unit */
     double amx_int8_ops;
     double disk_bytes; /* per second */

@@ -89,7 +89,7 @@ static void bench_case(void *user, const struct kernel_case *what)
         struct kernel_figure figure = {
             .what = *what,
             .set = b->kernels->name,
-            .on_matrix = what->op->on_matrix && kernels_have_tiles(b->kernels),
+            .on_matrix = what->op->on_matrix && kernels_have_panels(b->kernels),
             .bytes_per_second = threads * case_task_bytes(&b->tasks[0]) / seconds,
             .flops = threads * b->tasks[0].sizes.flops / seconds,
         };
@@ -139,7 +139,7 @@ static double memory_share(const struct kernel_figure *figure, const struct ceil
 /* Of the matrix unit where the operation uses it, else of multiply-adds in f32. */
 static double peak_share(const struct kernel_figure *figure, const struct ceilings *c)
 {
-    double peak = figure->on_matrix ? c->amx_bf16_ops : c->f32_flops;
+    double peak = figure->on_matrix ? ceilings_matrix_flops(c) : c->f32_flops;
     return peak > 0 ? figure->flops / peak : 0;
 }
 

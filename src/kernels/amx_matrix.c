@@ -17,7 +17,7 @@
  *     rows 0-15    sums 0    sums 1    sums 4     sums are [weight row][activation row],
  *     rows 16-31   sums 2    sums 3    sums 5     and are transposed on their way out */
 #include "kernels/amx_pieces.h"
-#include "kernels/lanes_transpose.h"
+#include "kernels/bf16_packs.h"
 
 #if defined(__AMX_BF16__)
 
@@ -323,58 +323,7 @@ static void multiply_group(struct stream *s, size_t block, size_t x, size_t pack
     store_sums(s->sums, packs);
 }
 
-/* -------------------------------------------------------------------- results */
-
-/* A tile's sums to the rows of a pack, from `x` on; weight rows from `row` on. */
-static void add_results(const struct matrix_product *p, const float *sums, size_t row, size_t x)
-{
-    __m512i r[TILE];
-    for (int i = 0; i < TILE; i++) r[i] = _mm512_loadu_si512(sums + i * TILE);
-    transpose_dwords(r);
-    size_t rows = min_size(TILE, p->rows - row), x_rows = min_size(TILE, p->x_rows - x);
-    __mmask16 present = (__mmask16)((1u << rows) - 1);
-    for (size_t j = 0; j < x_rows; j++) {
-        float *out = p->out[x + j] + row;
-        __m512 result = (__m512)r[j];
-        if (!p->add && rows == TILE) {
-            /* Rows are a page or more apart, and their lines compete for places in caches. */
-            lanes_store_past(out, (lanes)result);
-            continue;
-        }
-        if (p->add) result = _mm512_add_ps(result, _mm512_maskz_loadu_ps(present, out));
-        _mm512_mask_storeu_ps(out, present, result);
-        __builtin_prefetch(out + PIECE_ROWS, 1, 2); /* the next block's */
-    }
-}
-
-LANES_INLINE lanes gated(const float *gate, const float *up)
-{
-    lanes g = lanes_load(gate);
-    return g * lanes_sigmoid(g) * lanes_load(up);
-}
-
-/* Two rows of sums side by side are what a pack holds. */
-static void store_gated(uint16_t *pack, const float *gates, const float *ups)
-{
-    const __m512i pairs =
-        _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
-                         21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-#pragma GCC unroll 2
-    for (int i = 0; i < TILE; i += 2) {
-        lanes even = gated(gates + i * TILE, ups + i * TILE);
-        lanes odd = gated(gates + (i + 1) * TILE, ups + (i + 1) * TILE);
-        __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)odd, (__m512)even);
-        _mm512_storeu_si512(pack + i / 2 * TILE_COLS, _mm512_permutexvar_epi16(pairs, both));
-    }
-}
-
 /* ------------------------------------------------------------------------ all */
-
-/* Where gated results go: packs of `cols` numbers, from `first` on.  NULL: to product->out. */
-struct gated_packs {
-    uint16_t *packs;
-    size_t first, cols;
-};
 
 static void finish_group(const struct stream *s, size_t block, size_t x, size_t packs,
                          const struct gated_packs *gated)
@@ -384,12 +333,11 @@ static void finish_group(const struct stream *s, size_t block, size_t x, size_t 
     for (size_t pack = 0; pack < packs; pack++, x += PACK_ROWS) {
         const float *top = s->sums + pack * TILE_SUMS, *bottom = top + GROUP_SUMS / 2;
         if (gated) {
-            store_gated(gated->packs + x * gated->cols + (gated->first + block * TILE) * PACK_ROWS,
-                        top, bottom);
+            bf16_store_gated(gated, top, bottom, block, x);
             continue;
         }
-        add_results(p, top, row, x);
-        if (p->rows - row > TILE) add_results(p, bottom, row + TILE, x);
+        bf16_add_results(p, top, row, x);
+        if (p->rows - row > TILE) bf16_add_results(p, bottom, row + TILE, x);
     }
 }
 
@@ -464,40 +412,12 @@ static void multiply_gated(const struct matrix_product *p, uint16_t *packs, size
     for (size_t x = 0; x < p->x_rows; x += block_x(p)) multiply_block_x(p, x, &gated);
 }
 
-/* ------------------------------------------------------------------- packs */
-
-/* 32 numbers from `k` on, as pairs of bf16. */
-LANES_INLINE __m512i load_pairs(const float *x, size_t k, size_t n)
-{
-    lanes low = { 0 }, high = { 0 };
-    if (k + 32 <= n) {
-        low = lanes_load(x + k);
-        high = lanes_load(x + k + 16);
-    } else {
-        low = n - k >= 16 ? lanes_load(x + k) : lanes_load_some(x + k, n - k);
-        if (n - k > 16) high = lanes_load_some(x + k + 16, n - k - 16);
-    }
-    return (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
-}
-
-static void make_pack(uint16_t *out, const float *const *x, size_t count, size_t n)
-{
-    for (size_t k = 0; k < n; k += TILE_COLS, out += TILE * TILE_COLS) {
-        __m512i r[TILE];
-        for (size_t i = 0; i < TILE; i++)
-            r[i] = i < count ? load_pairs(x[i], k, n) : _mm512_setzero_si512();
-        transpose_dwords(r);
-        for (size_t i = 0; i < TILE; i++) _mm512_storeu_si512(out + i * TILE_COLS, r[i]);
-    }
-}
-
 const struct matrix_unit NAMED(matrix) = {
-    .tiles = true,
     .words = 1,
     .begin = begin,
     .end = end,
     .make_panel = NAMED(make_panel),
-    .make_pack = make_pack,
+    .make_pack = bf16_make_pack,
     .multiply = multiply,
     .multiply_gated = multiply_gated,
 };

@@ -67,8 +67,8 @@ struct float_block {
 };
 typedef void (*float_dot_function)(const struct float_block *block);
 
-/* A matrix unit multiplies rows of weights with packs of activations, both in bf16 if it has
- * tiles:
+/* A matrix unit multiplies rows of weights with packs of activations, both in bf16 if the CPU
+ * multiplies such numbers:
  *
  *     panel   [rows][stride]      rows of a matrix, cols numbers each
  *     pack    [cols / 2][16][2]   16 rows of activations, pairs of numbers side by side
@@ -96,13 +96,12 @@ struct matrix_product {
 };
 
 struct matrix_unit {
-    bool tiles;   /* it has registers of its own; else vectors do its work */
     size_t words; /* 16-bit words of a number in a pack: 1 is bf16, 2 are f32, one row beside the
                      other instead of pairs: [cols][16] */
     /* Once per thread around some products. */
     void (*begin)(void);
     void (*end)(void);
-    /* `count` rows of `weight` from `first` on, and room for one more.  With tiles only. */
+    /* `count` rows of `weight` from `first` on, and room for one more.  NULL without bf16. */
     void (*make_panel)(uint16_t *out, size_t stride, const struct weight *weight, uint64_t first,
                        size_t count);
     /* Up to 16 rows of n floats; the others are zero. */
@@ -176,9 +175,10 @@ static inline void kernels_dequantise(const struct kernels *kernels, float *out,
     (tuned ? tuned : weight_dequantise_row)(out, weight, row);
 }
 
-static inline bool kernels_have_tiles(const struct kernels *kernels)
+/* Whether products of prompts are made in bf16. */
+static inline bool kernels_have_panels(const struct kernels *kernels)
 {
-    return kernels->matrix && kernels->matrix->tiles;
+    return kernels->matrix && kernels->matrix->make_panel;
 }
 
 /* 16-bit words that one row of n numbers takes in a pack; 0: there are no packs. */

@@ -10,7 +10,7 @@
 #include "kernels/lanes_set.h"
 #include "kernels/units.h"
 
-#if (defined(__FMA__) || defined(__ARM_FEATURE_DOTPROD)) && !defined(__AMX_BF16__)
+#if (defined(__FMA__) || defined(__ARM_FEATURE_DOTPROD)) && !defined(__AVX512BF16__)
 
 enum {
     HALF_ROWS = 16,

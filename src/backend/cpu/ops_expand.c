@@ -13,11 +13,11 @@
 /* Rows of a block: with more, tiles are expanded less often. */
 enum { EXPAND_ROWS = 1024 };
 
-/* Floats of a tile's latents: four packs of bf16, or f32 where there are no tiles. */
+/* Floats of a tile's latents: four packs of bf16, or f32 where products are not in bf16. */
 static size_t latents_floats(const struct kernels *kernels, size_t latent)
 {
-    return kernels_have_tiles(kernels) ? KV_PAGE_TOKENS / 2 * matrix_cols(latent)
-                                       : KV_PAGE_TOKENS * latent;
+    return kernels_have_panels(kernels) ? KV_PAGE_TOKENS / 2 * matrix_cols(latent)
+                                        : KV_PAGE_TOKENS * latent;
 }
 
 static size_t tile_floats(const struct kernels *kernels, size_t latent, size_t rope)
@@ -58,7 +58,7 @@ static void prepare_tile(const struct cpu_job *job, const struct span *span, siz
     for (size_t p = 0; p < KV_PAGE_TOKENS; p += PACK_ROWS) {
         const float *x[PACK_ROWS];
         for (size_t i = 0; i < PACK_ROWS; i++) x[i] = rows + (p + i) * stored;
-        if (kernels_have_tiles(kernels))
+        if (kernels_have_panels(kernels))
             kernels->matrix->make_pack((uint16_t *)(void *)out + p * matrix_cols(latent), x,
                                        PACK_ROWS, latent);
         else
@@ -89,7 +89,7 @@ static void load_turned_keys(const struct expansion *e, const struct latent_weig
     const struct kernels *kernels = e->job->kernels;
     size_t latent = e->shape->latent_width, nope = e->shape->nope_width;
     enum { LINES = 16 };
-    if (kernels_have_tiles(kernels)) {
+    if (kernels_have_panels(kernels)) {
         uint16_t *lines = (uint16_t *)(void *)e->rows;
         size_t stride = cpu_panel_stride(nope), padded = matrix_cols(latent);
         kernels->matrix->make_panel(lines, stride, w->keys, w->first_key, latent);
@@ -114,7 +114,7 @@ static void load_rows(const struct expansion *e, size_t row, const struct weight
                       uint64_t first, size_t count)
 {
     const struct kernels *kernels = e->job->kernels;
-    if (kernels_have_tiles(kernels)) {
+    if (kernels_have_panels(kernels)) {
         kernels->matrix->make_panel(e->panel + row * e->stride, e->stride, weight, first, count);
         return;
     }
@@ -147,7 +147,7 @@ static struct attend_tile expand_tile(const struct expansion *e, size_t index)
         out[i] = e->expanded + i * rows;
         x[i] = latents + i * latent;
     }
-    if (kernels_have_tiles(kernels)) {
+    if (kernels_have_panels(kernels)) {
         struct weight panel = { .format = FORMAT_BF16,
                                 .rows = rows,
                                 .cols = matrix_cols(latent),
