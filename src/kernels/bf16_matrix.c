@@ -33,7 +33,9 @@ struct weights {
     const struct matrix_product *product;
     panel_unit_function make[2];
     size_t cols;    /* a multiple of 32 */
-    uint16_t *rows; /* [BLOCK_ROWS][cols] */
+    size_t stride;  /* of rows: no multiple of a page, or all would meet in the same few places
+                       of a cache */
+    uint16_t *rows; /* [BLOCK_ROWS][stride] */
     uint16_t *line; /* see panel_unit_for */
 };
 
@@ -53,7 +55,7 @@ static void make_row(const struct weights *w, uint16_t *out, size_t half, uint64
 static void make_block(const struct weights *w, size_t block)
 {
     uint16_t *out = w->rows;
-    for (size_t i = 0; i < BLOCK_ROWS; i++, out += w->cols) {
+    for (size_t i = 0; i < BLOCK_ROWS; i++, out += w->stride) {
         const struct matrix_rows *from = &w->product->from[i / PACK_ROWS];
         uint64_t row = from->first + block * from->next + i % PACK_ROWS;
         if (row < from->end)
@@ -75,6 +77,7 @@ LANES_INLINE __m512i spread_pair(const uint16_t *two)
 LANES_INLINE void multiply_rows(float *out, const uint16_t *w, size_t cols, const uint16_t *pack,
                                 size_t packs, bool half)
 {
+    const size_t stride = cols + PACK_COLS;
     __m512 sums[TALL][WIDE];
     __m256 halves[TALL];
     for (size_t r = 0; r < TALL; r++) {
@@ -91,7 +94,7 @@ LANES_INLINE void multiply_rows(float *out, const uint16_t *w, size_t cols, cons
                 (const __m256i *)(const void *)(pack + packs * PACK_ROWS * cols));
 #pragma GCC unroll 8
         for (size_t r = 0; r < TALL; r++) {
-            __m512i both = spread_pair(w + r * cols + k);
+            __m512i both = spread_pair(w + r * stride + k);
             for (size_t i = 0; i < packs; i++)
                 sums[r][i] = _mm512_dpbf16_ps(sums[r][i], (__m512bh)both, x[i]);
             if (half)
@@ -113,7 +116,7 @@ static void multiply_block(float *sums, const struct weights *w, const uint16_t 
     const uint16_t *weights = w->rows;
     size_t cols = w->cols;
     for (size_t r = 0; r < BLOCK_ROWS;
-         r += TALL, weights += TALL * cols, sums += TALL * PACK_ROWS) {
+         r += TALL, weights += TALL * w->stride, sums += TALL * PACK_ROWS) {
         if (packs == 3)
             multiply_rows(sums, weights, cols, pack, 3, false);
         else if (packs == 2 && half)
@@ -167,7 +170,8 @@ static void multiply_all(const struct matrix_product *p, const struct gated_pack
     struct weights w = { .product = p, .cols = matrix_cols(p->from[0].weight->cols) };
     for (size_t i = 0; i < 2; i++) w.make[i] = NAMED(panel_unit_for)(p->from[i].weight);
     w.rows = p->room;
-    w.line = w.rows + BLOCK_ROWS * w.cols;
+    w.stride = w.cols + PACK_COLS;
+    w.line = w.rows + BLOCK_ROWS * w.stride;
     size_t blocks = (p->x_rows * w.cols + BLOCK_NUMBERS - 1) / BLOCK_NUMBERS;
     size_t rows = align_up((p->x_rows + blocks - 1) / blocks, PACK_ROWS);
     for (size_t x = 0; x < p->x_rows; x += rows)

@@ -5,10 +5,10 @@
 #define TEXT_OF(x)       TEXT_OF_AGAIN(x)
 
 static const struct attend_kernels attend = {
-#if defined(__AMX_BF16__)
-    .begin = NAMED(amx_attend_begin),
-    .tile = NAMED(amx_attend_tile),
-    .end = NAMED(amx_attend_end),
+#if defined(__AVX512BF16__)
+    .begin = NAMED(bf16_attend_begin),
+    .tile = NAMED(bf16_attend_tile),
+    .end = NAMED(bf16_attend_end),
 #else
     .begin = NAMED(attend_begin),
     .tile = NAMED(attend_tile),

@@ -62,10 +62,8 @@ extern const struct matrix_unit NAMED(matrix); /* where multiplying and adding i
 /* Of the sets that multiply bf16 numbers. */
 void NAMED(make_panel)(uint16_t *out, size_t stride, const struct weight *weight, uint64_t first,
                        size_t count);
-
-/* Of the set "amx" alone. */
-void NAMED(amx_attend_begin)(const struct attend_block *b);
-void NAMED(amx_attend_tile)(const struct attend_block *b, const struct attend_tile *tile);
-void NAMED(amx_attend_end)(const struct attend_block *b);
+void NAMED(bf16_attend_begin)(const struct attend_block *b);
+void NAMED(bf16_attend_tile)(const struct attend_block *b, const struct attend_tile *tile);
+void NAMED(bf16_attend_end)(const struct attend_block *b);
 
 #endif

@@ -1,4 +1,4 @@
-/* amx_attend.c: attention of prompt rows on the matrix unit, in bf16.
+/* bf16_attend.c: attention of prompt rows in bf16, on tiles or, where there are none, in vectors.
  *
  * Everything is transposed, so that a query row is a lane from the scores to the sums and
  * the softmax never adds across lanes:
@@ -8,7 +8,7 @@
  *
  * A tile register holds 16 rows of 16 dwords; a dword of an operand is two numbers that
  * follow each other in the summed direction.  Operands are stored as such blocks of 1 KiB,
- * one behind the other. */
+ * one behind the other, for vectors, too: a row of B is a vector, a dword of A is spread. */
 #include "kernels/attend.h"
 #include "kernels/lanes_set.h"
 #include "kernels/lanes_transpose.h"
@@ -105,7 +105,7 @@ LANES_INLINE void pack_queries(uint32_t *out, const float *const *queries, size_
 }
 
 /* Lanes behind the last row are the row at the group's beginning, or the last one. */
-void NAMED(amx_attend_begin)(const struct attend_block *b)
+void NAMED(bf16_attend_begin)(const struct attend_block *b)
 {
     struct attend_layout l = attend_layout(b);
     size_t steps = l.key_padded / STEP;
@@ -208,25 +208,6 @@ LANES_INLINE void end_weighing(const struct attend_layout *l, size_t g, const fl
 
 /* ---------------------------------------------------------------- the products */
 
-/* All eight tile registers are 16 rows of 64 bytes.  Constant and not on the stack: the
- * compiler's intrinsic says that it reads 8 of the 64 bytes. */
-static void configure_tiles(void)
-{
-    static const struct {
-        _Alignas(64) uint8_t palette;
-        uint8_t start_row, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t rows[16];
-    } config = { .palette = 1,
-                 .row_bytes = { 64, 64, 64, 64, 64, 64, 64, 64 },
-                 .rows = { 16, 16, 16, 16, 16, 16, 16, 16 } };
-    _tile_loadconfig(&config);
-}
-
-/* A block of memory as an operand, or as sums. */
-#define LOAD(tile, address)  _tile_loadd(tile, address, 64)
-#define STORE(tile, address) _tile_stored(tile, address, 64)
-
 /* Two groups of lanes and up to four tiles of positions: what is computed at a time, so that the
  * sums are loaded and stored once for all of them.  There is memory for two, because three follow
  * each other as in a pipe. */
@@ -237,6 +218,16 @@ struct piece {
     uint32_t *weights;  /* [2][8] blocks */
     float *keep;        /* [2][16] */
 };
+
+LANES_INLINE void scale_sums(const struct attend_layout *l, float *sums, const float *keep)
+{
+    __m512 factor = _mm512_load_ps(keep);
+    if (_mm512_cmpneq_ps_mask(factor, _mm512_set1_ps(1.0f)) == 0) return;
+    for (size_t i = 0; i < l->value_padded; i++)
+        _mm512_store_ps(sums + 16 * i, _mm512_mul_ps(_mm512_load_ps(sums + 16 * i), factor));
+}
+
+#if defined(__AMX_BF16__)
 
 /* A little of the weighing that goes on beside the products, if one does: the CPU has both
  * under way if they lie within some hundred instructions. */
@@ -249,6 +240,31 @@ LANES_INLINE void weigh_some(struct weighing *w)
 LANES_INLINE void finish_stores(void)
 {
     atomic_signal_fence(memory_order_seq_cst);
+}
+
+/* A block of memory as an operand, or as sums. */
+#define LOAD(tile, address)  _tile_loadd(tile, address, 64)
+#define STORE(tile, address) _tile_stored(tile, address, 64)
+
+/* All eight tile registers are 16 rows of 64 bytes.  Constant and not on the stack: the
+ * compiler's intrinsic says that it reads 8 of the 64 bytes. */
+static void begin_products(void)
+{
+    static const struct {
+        _Alignas(64) uint8_t palette;
+        uint8_t start_row, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } config = { .palette = 1,
+                 .row_bytes = { 64, 64, 64, 64, 64, 64, 64, 64 },
+                 .rows = { 16, 16, 16, 16, 16, 16, 16, 16 } };
+    _tile_loadconfig(&config);
+    finish_stores();
+}
+
+static void end_products(void)
+{
+    _tile_release();
 }
 
 /* A piece's scores, 32 positions at a time. */
@@ -282,14 +298,6 @@ LANES_INLINE void score(const struct attend_layout *l, const struct piece *p, st
         STORE(1, beside);
         STORE(3, beside + BLOCK);
     }
-}
-
-LANES_INLINE void scale_sums(const struct attend_layout *l, float *sums, const float *keep)
-{
-    __m512 factor = _mm512_load_ps(keep);
-    if (_mm512_cmpneq_ps_mask(factor, _mm512_set1_ps(1.0f)) == 0) return;
-    for (size_t i = 0; i < l->value_padded; i++)
-        _mm512_store_ps(sums + 16 * i, _mm512_mul_ps(_mm512_load_ps(sums + 16 * i), factor));
 }
 
 /* sums += Vᵀ·P, 32 channels at a time. */
@@ -331,6 +339,92 @@ LANES_INLINE void add(const struct attend_layout *l, const struct piece *p, stru
         STORE(3, beside + BLOCK);
     }
 }
+
+#else
+
+/* Two products of eight rows of an A operand with two B operands.  Steps that follow each other
+ * in B do so in A within a tile of positions. */
+struct eight_rows {
+    const uint32_t *a, *b, *b_beside;
+    size_t tiles, steps; /* of the tiles, and within one */
+    size_t tile;         /* dwords from one tile's A blocks to the next one's */
+};
+
+/* out[8][16] and beside[8][16] become the products, or are added to. */
+LANES_INLINE void multiply_eight(float *out, float *beside, const struct eight_rows *e, bool add)
+{
+    enum { ROWS = 8 };
+    __m512 sums[ROWS][2];
+    const uint32_t *b = e->b, *b_beside = e->b_beside;
+    for (size_t i = 0; i < ROWS; i++) {
+        sums[i][0] = add ? _mm512_load_ps(out + 16 * i) : _mm512_setzero_ps();
+        sums[i][1] = add ? _mm512_load_ps(beside + 16 * i) : _mm512_setzero_ps();
+    }
+    for (size_t t = 0; t < e->tiles; t++) {
+        const uint32_t *a = e->a + t * e->tile;
+        for (size_t s = 0; s < e->steps; s++, a += BLOCK - 16)
+            for (size_t j = 0; j < 16; j++, a++, b += 16, b_beside += 16) {
+                __m512bh x = (__m512bh)_mm512_load_si512(b);
+                __m512bh x_beside = (__m512bh)_mm512_load_si512(b_beside);
+#pragma GCC unroll 8
+                for (size_t i = 0; i < ROWS; i++) {
+                    __m512bh both = (__m512bh)_mm512_set1_epi32((int)a[16 * i]);
+                    sums[i][0] = _mm512_dpbf16_ps(sums[i][0], both, x);
+                    sums[i][1] = _mm512_dpbf16_ps(sums[i][1], both, x_beside);
+                }
+            }
+    }
+    for (size_t i = 0; i < ROWS; i++) {
+        _mm512_store_ps(out + 16 * i, sums[i][0]);
+        _mm512_store_ps(beside + 16 * i, sums[i][1]);
+    }
+}
+
+/* A piece's scores.  Vectors weigh, too, so there is nothing to do beside it. */
+LANES_INLINE void score(const struct attend_layout *l, const struct piece *p, struct weighing *w)
+{
+    size_t steps = l->key_padded / STEP;
+    const uint32_t *q = (const uint32_t *)(const void *)l->queries + p->group * steps * BLOCK;
+    const uint32_t *k = (const uint32_t *)(const void *)l->keys + p->tile * 4 * steps * BLOCK;
+    struct eight_rows e = { .b = q, .b_beside = q + steps * BLOCK, .tiles = 1, .steps = steps };
+    (void)w;
+    for (size_t r = 0; r < p->count * ATTEND_TILE; r += 8) {
+        float *out = p->scores + r * 16;
+        e.a = k + r / 16 * steps * BLOCK + r % 16 * 16;
+        multiply_eight(out, out + ATTEND_PIECE * 16, &e, false);
+    }
+}
+
+/* sums += Vᵀ·P */
+LANES_INLINE void add(const struct attend_layout *l, const struct piece *p, struct weighing *w)
+{
+    size_t channels = TILE_STEPS * BLOCK, tile = l->value_padded / 16 * channels;
+    const uint32_t *v = (const uint32_t *)(const void *)l->values + p->tile * tile;
+    float *sums = l->sums + p->group * l->value_padded * 16;
+    float *beside = sums + l->value_padded * 16;
+    struct eight_rows e = { .b = p->weights,
+                            .b_beside = p->weights + PIECE_TILES * channels,
+                            .tiles = p->count,
+                            .steps = TILE_STEPS,
+                            .tile = tile };
+    (void)w;
+    scale_sums(l, sums, p->keep);
+    scale_sums(l, beside, p->keep + ATTEND_LANES);
+    for (size_t c = 0; c < l->value_padded; c += 8) {
+        e.a = v + c / 16 * channels + c % 16 * 16;
+        multiply_eight(sums + c * 16, beside + c * 16, &e, true);
+    }
+}
+
+static void begin_products(void)
+{
+}
+
+static void end_products(void)
+{
+}
+
+#endif
 
 /* ------------------------------------------------------------------ the pieces */
 
@@ -425,8 +519,7 @@ static void attend_tiles(const struct attend_block *b)
     struct pieces all = { .block = b, .l = attend_layout(b) };
     struct piece before = { 0 }, now = { 0 }, after = { 0 };
     bool has_before = false, has_now = next_piece(&all, &now), has_after;
-    configure_tiles();
-    finish_stores();
+    begin_products();
     if (has_now) score(&all.l, &now, NULL);
     while (has_now) {
         has_after = next_piece(&all, &after);
@@ -437,13 +530,13 @@ static void attend_tiles(const struct attend_block *b)
         has_now = has_after;
     }
     if (has_before) add(&all.l, &before, NULL);
-    _tile_release();
+    end_products();
     all.l.waiting->count = 0;
 }
 
 /* Tiles wait until there are some: a pair of groups then passes through the nearest cache once
  * for all of them. */
-void NAMED(amx_attend_tile)(const struct attend_block *b, const struct attend_tile *tile)
+void NAMED(bf16_attend_tile)(const struct attend_block *b, const struct attend_tile *tile)
 {
     struct attend_layout l = attend_layout(b);
     struct attend_waiting *waiting = l.waiting;
@@ -455,7 +548,7 @@ void NAMED(amx_attend_tile)(const struct attend_block *b, const struct attend_ti
     if (waiting->count == ATTEND_WAITING) attend_tiles(b);
 }
 
-void NAMED(amx_attend_end)(const struct attend_block *b)
+void NAMED(bf16_attend_end)(const struct attend_block *b)
 {
     attend_tiles(b);
     NAMED(attend_end)(b);
