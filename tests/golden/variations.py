@@ -22,7 +22,9 @@ TOLERANCE = 2e-4            # of the largest logit, for the reference path
 # models enlarge that, the worst of them to 1.4e-2.  Token by token f16 alone is rounded to, and
 # activations to 15 bits where weights are integers, which rounded.py does not do: 8e-4.
 PROMPT_TOLERANCE, DECODE_TOLERANCE = 3e-2, 2e-3
-GAP = 1e-4                  # between experts: closer ones may be told apart otherwise
+# Between experts: closer ones may be told apart otherwise.  What a rounding to bf16 that went the
+# other way does to the scores of later tokens was seen to turn a decision by 6e-4.
+GAP, ROUNDED_GAP = 1e-4, 1e-3
 PROMPT, GREEDY = 24, 6
 
 BASE = dict(hidden_size=32, num_hidden_layers=3, vocab_size=48, rms_norm_eps=1e-6,
@@ -339,7 +341,8 @@ class Expected:
         config, weights, ids, prompt, matrix_unit = arguments
         model = Rounded(config, weights, prompt, matrix_unit)
         logits = model.run(ids)
-        self.decided = self.decided and model.smallest_gap > GAP
+        gap = ROUNDED_GAP if model.matrix_unit else GAP
+        self.decided = self.decided and model.smallest_gap > gap
         return logits
 
 
@@ -347,7 +350,7 @@ def make_checkpoint(directory, matrix_unit, family, changes, writer, options):
     """A checkpoint whose routers are decided: its path and what is expected of it."""
     config, bias = make_config(family, changes)
     ids = [(7 * i * i + 3 * i) % 48 for i in range(PROMPT)]
-    for seed in range(1, 20):
+    for seed in range(1, 100):
         weights = tiny.make_weights(config, seed)
         for name, w in weights.items():
             if name.endswith("e_score_correction_bias"):
@@ -397,8 +400,9 @@ def logits_of(program, path, backend, ids, vocab):
 
 
 def has_matrix_unit(program, source):
+    """Whether prompts are multiplied in bf16 here."""
     out, _ = run(program, "selftest", source / "tests/fixtures/golden/qwen3_next_sharded")
-    return b"reference against amx" in out
+    return any(b"reference against " + kernels in out for kernels in (b"amx", b"avx512vnni"))
 
 
 def check_case(programs, matrix_unit, name, directory):
