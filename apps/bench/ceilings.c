@@ -315,13 +315,13 @@ mf_status ceilings_measure_disk(struct ceilings *ceilings, const struct file *fi
 double ceilings_matrix_flops(const struct ceilings *ceilings)
 {
     if (ceilings->amx_bf16_ops > 0) return ceilings->amx_bf16_ops;
-    return ceilings->bf16_ops > 0 ? ceilings->bf16_ops : ceilings->f32_flops;
+    return ceilings->bf16_ops > ceilings->f32_flops ? ceilings->bf16_ops : ceilings->f32_flops;
 }
 
 const char *ceilings_matrix_name(const struct ceilings *ceilings)
 {
     if (ceilings->amx_bf16_ops > 0) return "AMX bf16";
-    return ceilings->bf16_ops > 0 ? "bf16" : "f32";
+    return ceilings->bf16_ops > ceilings->f32_flops ? "bf16" : "f32";
 }
 
 json_t *ceilings_json_new(const struct ceilings *c)

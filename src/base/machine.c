@@ -84,6 +84,13 @@ static void probe_ticks(struct machine *m)
     m->steady_ticks = __get_cpuid(power_leaf, &a, &b, &c, &d) && (d & invariant_tsc);
 }
 
+static bool made_by_amd(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(0, &a, &b, &c, &d) && b == signature_AMD_ebx && c == signature_AMD_ecx &&
+           d == signature_AMD_edx;
+}
+
 static void probe_instructions(struct machine *m)
 {
     enum { STATE_AVX = 0x6, STATE_AVX512 = 0xe6, STATE_AMX = 0x60000 };
@@ -109,6 +116,9 @@ static void probe_instructions(struct machine *m)
     if (!__get_cpuid_count(7, 1, &a, &b, &c, &d)) return;
     m->avx_vnni = m->avx2 && (a & BIT_AVX_VNNI);
     m->avx512_bf16 = m->avx512 && (a & BIT_AVX512_BF16);
+    /* Measured: a vector of pairs every cycle on Zen 4, as with floats; on Emerald Rapids one in
+     * two cycles, in which it multiplies four vectors of floats. */
+    m->quick_bf16 = m->avx512_bf16 && made_by_amd();
 }
 
 #elif defined(__aarch64__)
@@ -116,6 +126,13 @@ static void probe_instructions(struct machine *m)
 static void probe_ticks(struct machine *m)
 {
     m->steady_ticks = true; /* cntvct_el0 is one by definition */
+}
+
+static bool made_by_amd(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(0, &a, &b, &c, &d) && b == signature_AMD_ebx && c == signature_AMD_ecx &&
+           d == signature_AMD_edx;
 }
 
 static void probe_instructions(struct machine *m)
@@ -132,6 +149,13 @@ static void probe_instructions(struct machine *m)
 static void probe_ticks(struct machine *m)
 {
     (void)m;
+}
+
+static bool made_by_amd(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(0, &a, &b, &c, &d) && b == signature_AMD_ebx && c == signature_AMD_ecx &&
+           d == signature_AMD_edx;
 }
 
 static void probe_instructions(struct machine *m)

@@ -15,6 +15,7 @@ struct machine {
     bool avx512;       /* F, BW, DQ, VL, CD */
     bool avx512_vnni;
     bool avx512_bf16;
+    bool quick_bf16; /* … whose products of pairs take no longer than one of floats */
     bool avx512_vbmi;
     bool amx_int8; /* tiles present, and the kernel lets this process use them */
     bool amx_bf16;

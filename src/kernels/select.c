@@ -5,6 +5,7 @@ extern const struct kernels kernels_avx2;
 extern const struct kernels kernels_avx2vnni;
 extern const struct kernels kernels_avx512;
 extern const struct kernels kernels_avx512vnni;
+extern const struct kernels kernels_avx512bf16;
 extern const struct kernels kernels_amx;
 extern const struct kernels kernels_neon;
 extern const struct kernels kernels_neoni8mm;
@@ -39,7 +40,14 @@ static bool runs_avx512(const struct machine *machine)
 #ifdef HAVE_KERNELS_AVX512VNNI
 static bool runs_avx512vnni(const struct machine *machine)
 {
-    return machine->avx512_vnni && machine->avx512_vbmi && machine->avx512_bf16;
+    return machine->avx512_vnni && machine->avx512_vbmi;
+}
+#endif
+
+#ifdef HAVE_KERNELS_AVX512BF16
+static bool runs_avx512bf16(const struct machine *machine)
+{
+    return machine->avx512_vnni && machine->avx512_vbmi && machine->quick_bf16;
 }
 #endif
 
@@ -72,6 +80,9 @@ static const struct {
 } sets[] = {
 #ifdef HAVE_KERNELS_AMX
     { &kernels_amx, runs_amx },
+#endif
+#ifdef HAVE_KERNELS_AVX512BF16
+    { &kernels_avx512bf16, runs_avx512bf16 },
 #endif
 #ifdef HAVE_KERNELS_AVX512VNNI
     { &kernels_avx512vnni, runs_avx512vnni },

@@ -100,7 +100,7 @@ static void shares_are_of_measured_ceilings(void **state)
     double rate = number(json_object_get(decode, "tokens_per_second"), "median");
     const json_t *matrix = json_object_get(ceilings, "amx_bf16_flops");
     if (!matrix) matrix = json_object_get(ceilings, "bf16_flops");
-    double peak = matrix ? json_number_value(matrix) : number(ceilings, "f32_flops");
+    double peak = fmax(matrix ? json_number_value(matrix) : 0, number(ceilings, "f32_flops"));
 
     (void)state;
     assert_true(number(ceilings, "threads") == 1 && number(out, "threads") == 1);

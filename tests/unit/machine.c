@@ -49,6 +49,7 @@ static void instruction_sets_agree_with_the_kernel(void **state)
     assert_int_equal(machine.avx512_vnni, machine.avx512 && kernel_lists("avx512_vnni"));
     assert_int_equal(machine.avx512_vbmi, machine.avx512 && kernel_lists("avx512vbmi"));
     assert_int_equal(machine.avx512_bf16, machine.avx512 && kernel_lists("avx512_bf16"));
+    assert_true(!machine.quick_bf16 || machine.avx512_bf16);
     /* The kernel may list tiles and yet not let this process use them. */
     assert_true(!machine.amx_int8 || kernel_lists("amx_int8"));
     assert_true(!machine.amx_bf16 || kernel_lists("amx_bf16"));
