@@ -119,6 +119,45 @@ LANES_INLINE int_lanes dot4(int_lanes sums, bytes u, bytes s)
 #endif
 }
 
+#if defined(__AVX2__) && !defined(__AVX512VNNI__) && !defined(__AVXVNNI__)
+/* 128·Σ u·high + Σ u·low of four numbers each: sums of pairs become sums of four by a product with
+ * 128 or 1, which costs as much. */
+LANES_INLINE int_lanes dot4_planes_small(bytes u, bytes high, bytes low)
+{
+#if defined(__AVX512BW__)
+    __m512i h = _mm512_maddubs_epi16((__m512i)u, (__m512i)high);
+    __m512i l = _mm512_maddubs_epi16((__m512i)u, (__m512i)low);
+    return (int_lanes)_mm512_add_epi32(_mm512_madd_epi16(h, _mm512_set1_epi16(128)),
+                                       _mm512_madd_epi16(l, _mm512_set1_epi16(1)));
+#else
+    __m256i a[2], h[2], l[2], sums[2];
+    int_lanes result;
+    memcpy(a, &u, sizeof a);
+    memcpy(h, &high, sizeof h);
+    memcpy(l, &low, sizeof l);
+    for (int i = 0; i < 2; i++)
+        sums[i] = _mm256_add_epi32(
+            _mm256_madd_epi16(_mm256_maddubs_epi16(a[i], h[i]), _mm256_set1_epi16(128)),
+            _mm256_madd_epi16(_mm256_maddubs_epi16(a[i], l[i]), _mm256_set1_epi16(1)));
+    memcpy(&result, sums, sizeof result);
+    return result;
+#endif
+}
+#endif
+
+/* 128·Σ u[4l + i]·high[4l + i] + Σ u[4l + i]·low[4l + i]; `wide`: u may be above 127. */
+LANES_INLINE int_lanes dot4_planes(bytes u, bytes high, bytes low, bool wide)
+{
+#if defined(__AVX2__) && !defined(__AVX512VNNI__) && !defined(__AVXVNNI__)
+    if (!wide) return dot4_planes_small(u, high, low);
+    return dot4_planes_small(u & 127, high, low) + dot4_planes_small(u & 128, high, low);
+#else
+    int_lanes none = { 0 }, sum;
+    sum = (wide ? dot4(none, u, high) : dot4_small(none, u, high)) << 7;
+    return wide ? dot4(sum, u, low) : dot4_small(sum, u, low);
+#endif
+}
+
 /* ----------------------------------------------------------------- packing */
 
 #if defined(__AVX512BW__)

@@ -38,10 +38,7 @@ struct unit_kind {
 LANES_INLINE lanes dot_64(const struct unit *w, const struct integer_unit *x, int v, bool wide)
 {
     bytes high = bytes_load(x->high + 64 * v), low = bytes_load(x->low + 64 * v);
-    int_lanes none = { 0 }, sum;
-    sum = (wide ? dot4(none, w->q[v], high) : dot4_small(none, w->q[v], high)) << 7;
-    sum = wide ? dot4(sum, w->q[v], low) : dot4_small(sum, w->q[v], low);
-    return __builtin_convertvector(sum, lanes);
+    return __builtin_convertvector(dot4_planes(w->q[v], high, low, wide), lanes);
 }
 
 LANES_INLINE void add_unit(struct sums *sums, const struct unit *w, const struct integer_unit *x,
