@@ -18,9 +18,9 @@
 A round measures, one after the other: moeflux's cold prompt, moeflux's generation, and the peer's,
 a llama-bench, while the memory above the limit is locked.  Before each, memory is touched and let
 go, and the file's pages are dropped from the page cache.  Before and after each of moeflux's, fio
-reads (random reads of that block size, past the page cache, as many at a time as were fastest at
-the start): a disk that others use has the speed of the moment.  Shown are medians, and ratios of
-neighbours within a round.
+reads (random reads of that block size, past the page cache, as many at a time and into such buffers
+as were fastest at the start): a disk that others use has the speed of the moment.  Shown are
+medians, and ratios of neighbours within a round.
 
     disk bound    1 / max(missed bytes / fio's rate, time to compute a token); bytes that were read
                   ahead in vain are not missed
@@ -41,6 +41,7 @@ import subprocess
 import sys
 import threading
 import time
+import typing
 
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 HERE = pathlib.Path(__file__).resolve().parent
@@ -121,21 +122,29 @@ def cached_bytes(path):
     return int(run(["fincore", "-b", "-n", "-o", "RES", path]).stdout or 0)
 
 
-def fio_rate(settings, depth):
+class Fio(typing.NamedTuple):
+    depth: int
+    registered: bool  # its buffers are the kernel's from the start, and not anew for every read
+
+    def __str__(self):
+        return f"{self.depth} at a time" + (", into registered buffers" if self.registered else "")
+
+
+def fio_rate(settings, way):
     """Bytes per second."""
     done = run(["fio", "--name=streaming", f"--filename={settings.model}", "--readonly",
-                "--rw=randread", f"--bs={settings.block}", f"--iodepth={depth}",
-                "--ioengine=io_uring", "--direct=1", "--runtime=2", "--time_based",
-                "--norandommap", "--output-format=json"])
+                "--rw=randread", f"--bs={settings.block}", f"--iodepth={way.depth}",
+                "--ioengine=io_uring", f"--fixedbufs={int(way.registered)}", "--direct=1",
+                "--runtime=2", "--time_based", "--norandommap", "--output-format=json"])
     return json.loads(done.stdout)["jobs"][0]["read"]["bw_bytes"]
 
 
-def best_depth(settings):
+def best_way(settings):
     """A disk's favourite is not ours to know; each is asked twice, in turns."""
-    rates = {depth: 0 for depth in (4, 8, 16)}
+    rates = {Fio(depth, registered): 0 for depth in (4, 8, 16, 32) for registered in (False, True)}
     for _ in range(2):
-        for depth in rates:
-            rates[depth] += fio_rate(settings, depth)
+        for way in rates:
+            rates[way] += fio_rate(settings, way)
     return max(rates, key=rates.get)
 
 
@@ -236,9 +245,9 @@ def computing_seconds(part):
 
 def between_fio(settings, *options):
     """What moeflux measures, and fio's rate around it."""
-    before = fio_rate(settings, settings.depth)
+    before = fio_rate(settings, settings.way)
     measured = moeflux(settings, *options)
-    return (*measured, (before + fio_rate(settings, settings.depth)) / 2)
+    return (*measured, (before + fio_rate(settings, settings.way)) / 2)
 
 
 def measure_prompt(settings):
@@ -332,7 +341,7 @@ def print_table(settings, rounds):
     gib = 1 << 30
     print(f"{settings.model}, {settings.memory / gib:.2f} GiB, {settings.threads} threads, "
           f"{len(rounds)} round{'s' if len(rounds) > 1 else ''}; medians\n")
-    print(f"fio's reads    {settings.block:8d} bytes, {settings.depth} at a time")
+    print(f"fio's reads    {settings.block:8d} bytes, {settings.way}")
     for kind, what in (("prompt", f"prompt {settings.prompt}"), ("decode", f"decode {settings.count}")):
         if kind not in rounds[0]:
             continue
@@ -362,7 +371,7 @@ def print_table(settings, rounds):
 def main():
     settings = parse_arguments()
     settings.block = settings.block or block_of(settings)
-    settings.depth = best_depth(settings)
+    settings.way = best_way(settings)
     rounds = []
     for number in range(settings.rounds):
         if sys.stderr.isatty():
@@ -371,7 +380,8 @@ def main():
     if settings.json:
         print(json.dumps({"model": settings.model, "memory_bytes": settings.memory,
                           "threads": settings.threads, "block": settings.block,
-                          "depth": settings.depth, "rounds": rounds}))
+                          "depth": settings.way.depth, "registered": settings.way.registered,
+                          "rounds": rounds}))
     else:
         print_table(settings, rounds)
 
