@@ -34,12 +34,13 @@ void read_choice_note(struct read_choice *c, uint64_t bytes, double seconds)
         if (c->again > 0 && ++c->reads >= c->again) begin_again(c);
         return;
     }
+    uint32_t skipped = PHASE_SKIPPED + (c->phase == 0 ? c->rule.lead : 0);
     c->reads++;
-    if (c->reads == PHASE_SKIPPED) {
+    if (c->reads == skipped) {
         c->bytes_before = bytes;
         c->seconds_before = seconds;
     }
-    if (c->reads < PHASE_SKIPPED + c->rule.phase_reads) return;
+    if (c->reads < skipped + c->rule.phase_reads) return;
     c->bytes[c->active] += bytes - c->bytes_before;
     c->seconds[c->active] += seconds - c->seconds_before;
     c->reads = 0;

@@ -74,6 +74,25 @@ static void it_is_measured_again(void **state)
     assert_true(second > 0 && second < 25000); /* what was measured before fades */
 }
 
+/* Reads into memory that was never used are slow whoever reads. */
+static void a_slow_start_counts_for_nobody(void **state)
+{
+    (void)state;
+    struct read_choice choice;
+    uint64_t bytes = 0;
+    double seconds = 0;
+    unsigned reads = 0;
+    read_choice_init(&choice,
+                     &(struct read_choice_rule){ .worth = 1.4, .phase_reads = 48, .lead = 200 });
+    for (; !read_choice_is_over(&choice); reads++) {
+        bytes += 1000;
+        seconds += reads < 200 ? 20e-6 : 1e-6;
+        read_choice_note(&choice, bytes, seconds);
+    }
+    assert_int_equal(choice.active, 0);
+    assert_true(reads < 600);
+}
+
 static void one_way_needs_no_trial(void **state)
 {
     (void)state;
@@ -89,6 +108,7 @@ int main(void)
         cmocka_unit_test(the_faster_one_is_chosen),
         cmocka_unit_test(one_phase_is_not_enough),
         cmocka_unit_test(it_is_measured_again),
+        cmocka_unit_test(a_slow_start_counts_for_nobody),
         cmocka_unit_test(one_way_needs_no_trial),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
