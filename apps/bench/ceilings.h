@@ -2,6 +2,7 @@
  *
  *     memory     bytes per second that N threads read from a buffer far beyond the caches
  *     f32        multiply-adds on registers, as two operations
+ *     bf16       products of pairs on registers, as four, where vectors have them
  *     matrix     the same of the matrix unit, bf16 and int8, where there is one
  *     disk       bytes per second of direct reads at scattered places of the model's files
  *
@@ -47,9 +48,9 @@ double memory_probe_rate(struct memory_probe *probe);
 mf_status ceilings_measure_disk(struct ceilings *ceilings, const struct file *files,
                                 size_t file_count, mf_error *why);
 
-/* What a prompt's matrix products can reach: the matrix unit where there is one. */
+/* What a prompt's matrix products can reach: the matrix unit where there is one, else vectors. */
 double ceilings_matrix_flops(const struct ceilings *ceilings);
-const char *ceilings_matrix_name(const struct ceilings *ceilings); /* "AMX bf16", "f32" */
+const char *ceilings_matrix_name(const struct ceilings *ceilings); /* "AMX bf16", "bf16", "f32" */
 
 json_t *ceilings_json_new(const struct ceilings *ceilings);
 

@@ -25,7 +25,7 @@ struct bench_report {
 /* What limits a test, and how near it came.  `limit` is in the test's tokens per second;
  * both are 0 where the ceiling was not measured. */
 struct bench_share {
-    const char *of; /* "memory", "AMX bf16" */
+    const char *of; /* "memory", "AMX bf16", "bf16", "f32" */
     double share;   /* 0 … 1 */
     double limit;
 };
