@@ -70,13 +70,11 @@ LANES_INLINE __m512i load_four(const uint8_t *const *from)
  * those 16 numbers in bytes. */
 LANES_INLINE __m512i k_bytes_of_four(__m512i heads)
 {
-    const __m512i low_places = _mm512_broadcast_i32x4(
-        _mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15));
-    const __m512i high_places = _mm512_broadcast_i32x4(
-        _mm_setr_epi8(-1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1, 8, 9, 10, 11));
-    const __m512i down = _mm512_broadcast_i32x4(_mm_setr_epi32(0, 0, 0, 4));
-    const __m512i low_bits =
-        _mm512_broadcast_i32x4(_mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f));
+    const struct k_places places = k_places();
+    const __m512i low_places = _mm512_broadcast_i32x4(places.low);
+    const __m512i high_places = _mm512_broadcast_i32x4(places.high);
+    const __m512i down = _mm512_broadcast_i32x4(places.down);
+    const __m512i low_bits = _mm512_broadcast_i32x4(places.low_bits);
     __m512i low = _mm512_srlv_epi32(_mm512_shuffle_epi8(heads, low_places), down);
     __m512i high = _mm512_srli_epi32(_mm512_shuffle_epi8(heads, high_places), 2);
     return (low & low_bits) | (high & _mm512_set1_epi8(0x30));

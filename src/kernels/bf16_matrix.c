@@ -31,7 +31,6 @@ static void nothing(void)
 
 struct weights {
     const struct matrix_product *product;
-    panel_unit_function make[2];
     size_t cols;    /* a multiple of 32 */
     size_t stride;  /* of rows: no multiple of a page, or all would meet in the same few places
                        of a cache */
@@ -45,10 +44,7 @@ static void make_row(const struct weights *w, uint16_t *out, size_t half, uint64
     struct panel_row row = panel_row_at(from->weight, number);
     row.ahead = from->next * from->weight->row_bytes;
     row.line = w->line;
-    for (size_t c = 0; c < from->weight->cols; c += UNIT, row.at.index++) {
-        row.at.count = min_size(UNIT, from->weight->cols - c);
-        w->make[half](out + c, PACK_COLS, &row);
-    }
+    NAMED(make_panel_row)(out, &row);
 }
 
 /* Rows of a block, and zeroes where there are no more. */
@@ -168,7 +164,6 @@ static void multiply_some(const struct weights *w, const struct gated_packs *gat
 static void multiply_all(const struct matrix_product *p, const struct gated_packs *gated)
 {
     struct weights w = { .product = p, .cols = matrix_cols(p->from[0].weight->cols) };
-    for (size_t i = 0; i < 2; i++) w.make[i] = NAMED(panel_unit_for)(p->from[i].weight);
     w.rows = p->room;
     w.stride = w.cols + PACK_COLS;
     w.line = w.rows + BLOCK_ROWS * w.stride;

@@ -58,10 +58,37 @@ LANES_INLINE void open_bytes(struct open_unit *out, const struct unit *u, size_t
     out->count = count;
 }
 
+/* A block of Q4_K begins with d, dmin, and eight scales and mins of six bits.  Of each of those 16
+ * numbers the lower bits are in one byte, and the upper two of some in another. */
+struct k_places {
+    __m128i low, high; /* bytes */
+    __m128i down;      /* bits that the lower ones are shifted by */
+    __m128i low_bits;
+};
+
+LANES_INLINE struct k_places k_places(void)
+{
+    return (struct k_places){
+        .low = _mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15),
+        .high = _mm_setr_epi8(-1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1, 8, 9, 10, 11),
+        .down = _mm_setr_epi32(0, 0, 0, 4),
+        .low_bits = _mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f),
+    };
+}
+
 LANES_INLINE void open_q4_k_block(struct open_unit *out, const struct unit_place *at)
 {
     const struct block_q4_k *b = (const struct block_q4_k *)at->values + at->index;
-    lanes_store(out->scales, k_scales(b->d, b->scales, 1.0f));
+    const struct k_places places = k_places();
+    const __m512i spread = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    const __m128 signs = _mm_setr_ps(1, -1, 0, 0);
+    __m128i head = _mm_loadu_si128((const __m128i *)(const void *)b->d);
+    __m128i low = _mm_srlv_epi32(_mm_shuffle_epi8(head, places.low), places.down);
+    __m128i high = _mm_srli_epi32(_mm_shuffle_epi8(head, places.high), 2);
+    __m128i numbers = (low & places.low_bits) | (high & _mm_set1_epi8(0x30));
+    __m128 d = _mm_mul_ps(_mm_cvtph_ps(head), signs);
+    lanes factors = (lanes)_mm512_permutexvar_ps(spread, _mm512_castps128_ps512(d));
+    lanes_store(out->scales, lanes_from_bytes((byte_lanes)numbers) * factors);
     out->q = b->qs;
 }
 

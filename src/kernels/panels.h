@@ -21,6 +21,9 @@ typedef void (*panel_unit_function)(uint16_t *out, size_t step, struct panel_row
 /* Some formats come in whole rows: a row's first unit computes all of it into its line. */
 panel_unit_function NAMED(panel_unit_for)(const struct weight *weight);
 
+/* All units of a row, from its first on, side by side. */
+void NAMED(make_panel_row)(uint16_t *out, struct panel_row *row);
+
 LANES_INLINE struct panel_row panel_row_at(const struct weight *weight, uint64_t row)
 {
     return (struct panel_row){ .at = unit_row(weight, row), .row = row };

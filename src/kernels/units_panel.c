@@ -146,6 +146,45 @@ panel_unit_function NAMED(panel_unit_for)(const struct weight *weight)
     return functions[weight->format];
 }
 
+/* ---------------------------------------------------------------------- rows */
+
+/* Those that most files are made of, in one loop: what is constant stays in registers, and more of
+ * the units that follow each other is under way at a time. */
+#define WHOLE_ROWS(X) X(Q4_K, q4_k) X(Q6_K, q6_k) X(AFFINE4, usual_affine4)
+
+#define DEFINE_WHOLE_ROW(id, name)                                                                 \
+    static void whole_row_##name(uint16_t *out, const struct panel_row *from)                      \
+    {                                                                                              \
+        struct panel_row row = *from;                                                              \
+        row.at.count = UNIT;                                                                       \
+        for (size_t c = 0; c < from->at.weight->cols; c += UNIT, row.at.index++) {                 \
+            struct open_unit unit;                                                                 \
+            fetch_next(&row, kind_##name.bytes);                                                   \
+            open_##name(&unit, &row);                                                              \
+            panel_unit(out + c, VECTOR, &unit, kind_##name);                                       \
+        }                                                                                          \
+    }
+WHOLE_ROWS(DEFINE_WHOLE_ROW)
+
+void NAMED(make_panel_row)(uint16_t *out, struct panel_row *row)
+{
+    static void (*const whole[FORMAT_COUNT])(uint16_t *, const struct panel_row *) = {
+#define WHOLE_ROW(id, name) [FORMAT_##id] = whole_row_##name,
+        WHOLE_ROWS(WHOLE_ROW)
+    };
+    const struct weight *weight = row->at.weight;
+    bool known = weight->format != FORMAT_AFFINE4 || affine_is_usual(weight);
+    if (whole[weight->format] && known && weight->cols % UNIT == 0) {
+        whole[weight->format](out, row);
+        return;
+    }
+    panel_unit_function make = NAMED(panel_unit_for)(weight);
+    for (size_t c = 0; c < weight->cols; c += UNIT, row->at.index++) {
+        row->at.count = min_size(UNIT, weight->cols - c);
+        make(out + c, VECTOR, row);
+    }
+}
+
 void NAMED(make_panel)(uint16_t *out, size_t stride, const struct weight *weight, uint64_t first,
                        size_t count)
 {
@@ -153,14 +192,12 @@ void NAMED(make_panel)(uint16_t *out, size_t stride, const struct weight *weight
     size_t padded = matrix_cols(weight->cols);
     for (size_t i = 0; i < count; i++, out += stride) {
         struct panel_row row = panel_row_at(weight, first + i);
-        for (size_t c = 0; c < weight->cols && make != panel_of_line; c += UNIT, row.at.index++) {
-            row.at.count = min_size(UNIT, weight->cols - c);
-            make(out + c, VECTOR, &row);
+        if (make != panel_of_line) {
+            NAMED(make_panel_row)(out, &row);
+            continue;
         }
-        if (make == panel_of_line) {
-            make_line(out, weight, first + i);
-            memset(out + weight->cols, 0, (padded - weight->cols) * sizeof *out);
-        }
+        make_line(out, weight, first + i);
+        memset(out + weight->cols, 0, (padded - weight->cols) * sizeof *out);
     }
 }
 
