@@ -20,7 +20,7 @@ enum { CHOICE_WAYS = 2, CHOICE_PHASES = 4 };
 struct read_choice_rule {
     double worth;         /* the second way must be so many times as fast */
     uint32_t phase_reads; /* that count */
-    uint32_t lead;        /* reads before the first phase, when memory is new and a disk may sleep */
+    uint32_t lead;        /* reads before the first phase: memory is new then, disks may sleep */
     uint32_t again;       /* in the end, so many reads pass until it is measured again; at first
                              a quarter.  0: it is never */
 };

@@ -24,7 +24,7 @@ LANES_INLINE __m512i load_pairs(const float *x, size_t k, size_t n)
     return (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
 }
 
-static void bf16_make_pack(uint16_t *out, const float *const *x, size_t count, size_t n)
+static inline void bf16_make_pack(uint16_t *out, const float *const *x, size_t count, size_t n)
 {
     for (size_t k = 0; k < n; k += PACK_COLS, out += PACK_ROWS * PACK_COLS) {
         __m512i r[PACK_ROWS];
@@ -36,8 +36,8 @@ static void bf16_make_pack(uint16_t *out, const float *const *x, size_t count, s
 }
 
 /* A tile's sums to the rows of a pack, from `x` on; weight rows from `row` on. */
-static void bf16_add_results(const struct matrix_product *p, const float *sums, size_t row,
-                             size_t x)
+static inline void bf16_add_results(const struct matrix_product *p, const float *sums, size_t row,
+                                    size_t x)
 {
     __m512i r[PACK_ROWS];
     for (int i = 0; i < PACK_ROWS; i++) r[i] = _mm512_loadu_si512(sums + i * PACK_ROWS);
@@ -71,8 +71,8 @@ struct gated_packs {
 };
 
 /* Two rows of sums side by side are what a pack holds: the one of row `x` of activations. */
-static void bf16_store_gated(const struct gated_packs *to, const float *gates, const float *ups,
-                             size_t block, size_t x)
+static inline void bf16_store_gated(const struct gated_packs *to, const float *gates,
+                                    const float *ups, size_t block, size_t x)
 {
     uint16_t *pack = to->packs + x * to->cols + (to->first + block * PACK_ROWS) * PACK_ROWS;
     const __m512i pairs =

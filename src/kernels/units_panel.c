@@ -2,6 +2,8 @@
 #include "kernels/lanes_fast.h"
 #include "kernels/panel_units.h"
 
+#include <assert.h>
+
 #if defined(__AVX512BF16__)
 
 LANES_INLINE void fetch_next(const struct panel_row *row, size_t size)
@@ -121,6 +123,7 @@ static void make_line(uint16_t *line, const struct weight *weight, uint64_t row)
 
 static void panel_of_line(uint16_t *out, size_t step, struct panel_row *row)
 {
+    assert(row->line); /* make_panel takes such rows elsewhere */
     if (row->at.index == 0) make_line(row->line, row->at.weight, row->row);
     copy_unit(out, step, (const uint8_t *)(row->line + row->at.index * UNIT), row->at.count);
 }
