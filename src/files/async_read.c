@@ -12,7 +12,7 @@
 
 /* Threads must be better than io_uring by this.  They have no other merit, and a disk that others
  * use gives much more at one moment than at the next. */
-static const struct read_choice_rule threads_rule = { .worth = 1.4,
+static const struct read_choice_rule threads_rule = { .worth = 2.0,
                                                       .phase_reads = 240,
                                                       .lead = 240 };
 
