@@ -128,13 +128,6 @@ static void probe_ticks(struct machine *m)
     m->steady_ticks = true; /* cntvct_el0 is one by definition */
 }
 
-static bool made_by_amd(void)
-{
-    unsigned a, b, c, d;
-    return __get_cpuid(0, &a, &b, &c, &d) && b == signature_AMD_ebx && c == signature_AMD_ecx &&
-           d == signature_AMD_edx;
-}
-
 static void probe_instructions(struct machine *m)
 {
     unsigned long first = getauxval(AT_HWCAP), second = getauxval(AT_HWCAP2);
@@ -149,13 +142,6 @@ static void probe_instructions(struct machine *m)
 static void probe_ticks(struct machine *m)
 {
     (void)m;
-}
-
-static bool made_by_amd(void)
-{
-    unsigned a, b, c, d;
-    return __get_cpuid(0, &a, &b, &c, &d) && b == signature_AMD_ebx && c == signature_AMD_ecx &&
-           d == signature_AMD_edx;
 }
 
 static void probe_instructions(struct machine *m)
