@@ -35,7 +35,7 @@ static inline void bf16_make_pack(uint16_t *out, const float *const *x, size_t c
     }
 }
 
-/* A tile's sums to the rows of a pack, from `x` on; weight rows from `row` on. */
+/* Such sums to the rows of a pack, from `x` on; weight rows from `row` on. */
 static inline void bf16_add_results(const struct matrix_product *p, const float *sums, size_t row,
                                     size_t x)
 {

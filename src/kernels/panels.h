@@ -1,4 +1,4 @@
-/* panels.h: rows of weights in bf16, for the set whose matrix unit has tiles. */
+/* panels.h: rows of weights in bf16, for the sets that multiply such numbers. */
 #ifndef KERNELS_PANELS_H
 #define KERNELS_PANELS_H
 
