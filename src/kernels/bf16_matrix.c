@@ -32,11 +32,15 @@ static void nothing(void)
 struct weights {
     const struct matrix_product *product;
     size_t cols;    /* a multiple of 32 */
-    size_t stride;  /* of rows: no multiple of a page, or all would meet in the same few places
-                       of a cache */
-    uint16_t *rows; /* [BLOCK_ROWS][stride] */
+    uint16_t *rows; /* [BLOCK_ROWS][row_stride] */
     uint16_t *line; /* see panel_unit_for */
 };
+
+/* No multiple of a page, or all rows would meet in the same few places of a cache. */
+static inline size_t row_stride(size_t cols)
+{
+    return cols + PACK_COLS;
+}
 
 static void make_row(const struct weights *w, uint16_t *out, size_t half, uint64_t number)
 {
@@ -51,7 +55,7 @@ static void make_row(const struct weights *w, uint16_t *out, size_t half, uint64
 static void make_block(const struct weights *w, size_t block)
 {
     uint16_t *out = w->rows;
-    for (size_t i = 0; i < BLOCK_ROWS; i++, out += w->stride) {
+    for (size_t i = 0; i < BLOCK_ROWS; i++, out += row_stride(w->cols)) {
         const struct matrix_rows *from = &w->product->from[i / PACK_ROWS];
         uint64_t row = from->first + block * from->next + i % PACK_ROWS;
         if (row < from->end)
@@ -73,7 +77,7 @@ LANES_INLINE __m512i spread_pair(const uint16_t *two)
 LANES_INLINE void multiply_rows(float *out, const uint16_t *w, size_t cols, const uint16_t *pack,
                                 size_t packs, bool half)
 {
-    const size_t stride = cols + PACK_COLS;
+    const size_t stride = row_stride(cols);
     __m512 sums[TALL][WIDE];
     __m256 halves[TALL];
     for (size_t r = 0; r < TALL; r++) {
@@ -112,7 +116,7 @@ static void multiply_block(float *sums, const struct weights *w, const uint16_t 
     const uint16_t *weights = w->rows;
     size_t cols = w->cols;
     for (size_t r = 0; r < BLOCK_ROWS;
-         r += TALL, weights += TALL * w->stride, sums += TALL * PACK_ROWS) {
+         r += TALL, weights += TALL * row_stride(cols), sums += TALL * PACK_ROWS) {
         if (packs == 3)
             multiply_rows(sums, weights, cols, pack, 3, false);
         else if (packs == 2 && half)
@@ -165,8 +169,7 @@ static void multiply_all(const struct matrix_product *p, const struct gated_pack
 {
     struct weights w = { .product = p, .cols = matrix_cols(p->from[0].weight->cols) };
     w.rows = p->room;
-    w.stride = w.cols + PACK_COLS;
-    w.line = w.rows + BLOCK_ROWS * w.stride;
+    w.line = w.rows + BLOCK_ROWS * row_stride(w.cols);
     size_t blocks = (p->x_rows * w.cols + BLOCK_NUMBERS - 1) / BLOCK_NUMBERS;
     size_t rows = align_up((p->x_rows + blocks - 1) / blocks, PACK_ROWS);
     for (size_t x = 0; x < p->x_rows; x += rows)
