@@ -307,11 +307,12 @@ static void prepare_matrix(const struct kernels *k, const struct case_task *t)
         s.x[j] = t->in[1] + (t->x_first + j) * t->what.n;
         s.out[j] = t->out + (t->x_first + j) * t->what.m;
     }
-    k->matrix->begin();
+    const struct matrix_unit *matrix = kernels_matrix(k, &t->weight);
+    matrix->begin();
     for (size_t j = 0; j < rows; j += PACK_ROWS)
-        k->matrix->make_pack(s.packs + j * kernels_pack_words(k, t->what.n), s.x + j,
-                             min_size(PACK_ROWS, rows - j), t->what.n);
-    k->matrix->end();
+        matrix->make_pack(s.packs + j * kernels_pack_words(k, t->what.n), s.x + j,
+                          min_size(PACK_ROWS, rows - j), t->what.n);
+    matrix->end();
     memset(s.gated, 0, align_up(rows, PACK_ROWS) * GATED_COLS * sizeof(float));
 }
 
@@ -388,9 +389,10 @@ static void run_matrix(const struct kernels *k, const struct case_task *t)
 {
     struct matrix_scratch s = scratch_of(t);
     struct matrix_product product = product_of(t, &s);
-    k->matrix->begin();
-    k->matrix->multiply(&product);
-    k->matrix->end();
+    const struct matrix_unit *matrix = kernels_matrix(k, &t->weight);
+    matrix->begin();
+    matrix->multiply(&product);
+    matrix->end();
 }
 
 /* A product of rows r and j, and its bound: activations round to 8 bits, and so do weights that
@@ -445,9 +447,10 @@ static void run_gated(const struct kernels *k, const struct case_task *t)
 {
     struct matrix_scratch s = scratch_of(t);
     struct matrix_product product = product_of(t, &s);
-    k->matrix->begin();
-    k->matrix->multiply_gated(&product, s.gated, GATED_FIRST, GATED_COLS);
-    k->matrix->end();
+    const struct matrix_unit *matrix = kernels_matrix(k, &t->weight);
+    matrix->begin();
+    matrix->multiply_gated(&product, s.gated, GATED_FIRST, GATED_COLS);
+    matrix->end();
     for (size_t i = 0; i < product.x_rows * GATED_COLS; i++)
         s.numbers[i] = gated_number(k, s.gated, i / GATED_COLS, i % GATED_COLS);
 }

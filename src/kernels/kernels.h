@@ -96,8 +96,8 @@ struct matrix_product {
 };
 
 struct matrix_unit {
-    size_t words; /* 16-bit words of a number in a pack: 1 is bf16, 2 are f32, one row beside the
-                     other instead of pairs: [cols][16] */
+    size_t words; /* 16-bit words of a number in a pack: 1 is bf16; 2 are f32, one row beside the
+                     other instead of pairs: [cols][16], or as much room for integers */
     /* Once per thread around some products. */
     void (*begin)(void);
     void (*end)(void);
@@ -111,6 +111,9 @@ struct matrix_unit {
      * on, of packs of `cols` numbers; out and add are not used. */
     void (*multiply_gated)(const struct matrix_product *product, uint16_t *packs, size_t first,
                            size_t cols);
+    /* A pack of `cols` numbers that multiply_gated has filled becomes one that multiply takes.
+     * NULL: it is one. */
+    void (*close_pack)(uint16_t *pack, size_t cols);
 };
 
 /* Numbers in a row of a panel or a pack of n numbers. */
@@ -141,6 +144,8 @@ struct kernels {
     float_dot_function float_dot[FORMAT_COUNT];
 
     const struct matrix_unit *matrix; /* NULL: there is none */
+    /* Takes weights that are integers, where it is faster.  Its packs are as large. */
+    const struct matrix_unit *integer_matrix; /* NULL: `matrix` takes all */
 
     void (*dot_block)(const struct dot_block *block);
     float (*dot)(const float *a, const float *b, size_t n);
@@ -192,6 +197,14 @@ static inline bool kernels_have_integers(const struct kernels *kernels, const st
 {
     bool grouped = !weight->scales || (weight->group_rows == 1 && weight->group_cols % 32 == 0);
     return kernels->integer_dot[weight->format] && weight->cols % 64 == 0 && grouped;
+}
+
+/* Who multiplies `weight` with packs of activations; NULL: nobody. */
+static inline const struct matrix_unit *kernels_matrix(const struct kernels *kernels,
+                                                       const struct weight *weight)
+{
+    bool integers = kernels->integer_matrix && kernels_have_integers(kernels, weight);
+    return integers ? kernels->integer_matrix : kernels->matrix;
 }
 
 /* Whether products with `weight` can be made of its floats as they are stored. */

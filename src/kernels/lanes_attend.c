@@ -10,6 +10,7 @@
 #include "kernels/lanes_fast.h"
 #include "kernels/lanes_set.h"
 #include "kernels/lanes_transpose.h"
+#include "kernels/parts.h"
 
 #include <math.h>
 
@@ -66,14 +67,18 @@ void NAMED(attend_end)(const struct attend_block *b)
 LANES_INLINE void outer_products(float *out, const float *numbers, size_t stride, const float *rows,
                                  size_t n)
 {
-    lanes sums[NUMBERS];
-    for (int i = 0; i < NUMBERS; i++) sums[i] = lanes_load(out + i * LANES);
+    part sums[NUMBERS][PARTS];
+    for (int i = 0; i < NUMBERS; i++)
+        for (int j = 0; j < PARTS; j++) sums[i][j] = part_load(out + i * LANES + j * PART);
     for (size_t k = 0; k < n; k++) {
-        lanes row = lanes_load(rows + k * LANES);
+        part row[PARTS];
+        for (int j = 0; j < PARTS; j++) row[j] = part_load(rows + k * LANES + j * PART);
         for (int i = 0; i < NUMBERS; i++)
-            sums[i] = lanes_fma(lanes_all(numbers[k * stride + i]), row, sums[i]);
+            for (int j = 0; j < PARTS; j++)
+                sums[i][j] = part_fma(part_all(numbers[k * stride + i]), row[j], sums[i][j]);
     }
-    for (int i = 0; i < NUMBERS; i++) lanes_store(out + i * LANES, sums[i]);
+    for (int i = 0; i < NUMBERS; i++)
+        for (int j = 0; j < PARTS; j++) part_store(out + i * LANES + j * PART, sums[i][j]);
 }
 
 /* Scores become weights; what the old greatest score leaves of the sums is in `keep`. */
@@ -183,20 +188,20 @@ LANES_INLINE void score_page(const struct heads *h, size_t page, int count)
     float *out = s->scores + h->first * h->padded + page * ATTEND_TILE;
     bool page_follows = (page + 1) * ATTEND_TILE < s->count;
     for (size_t p = 0; p < ATTEND_TILE; p += SIDE * LANES) {
-        lanes sums[HEADS][SIDE] = { 0 };
+        part sums[HEADS][SIDE * PARTS] = { 0 };
         const uint16_t *keys = s->keys[page] + p;
         const uint16_t *ahead = (page_follows ? s->keys[page + 1] : s->values[0]) + p;
         for (size_t c = 0; c < s->key_width; c++, keys += ATTEND_TILE, ahead += ATTEND_TILE) {
             __builtin_prefetch(ahead);
-            lanes k[SIDE];
-            for (int j = 0; j < SIDE; j++) k[j] = lanes_from_f16(keys + j * LANES);
+            part k[SIDE * PARTS];
+            for (int j = 0; j < SIDE * PARTS; j++) k[j] = part_from_f16(keys + j * PART);
             for (int i = 0; i < count; i++)
-                for (int j = 0; j < SIDE; j++)
-                    sums[i][j] = lanes_fma(lanes_all(q[i * s->key_width + c]), k[j], sums[i][j]);
+                for (int j = 0; j < SIDE * PARTS; j++)
+                    sums[i][j] = part_fma(part_all(q[i * s->key_width + c]), k[j], sums[i][j]);
         }
         for (int i = 0; i < count; i++)
-            for (int j = 0; j < SIDE; j++)
-                lanes_store(out + i * h->padded + p + j * LANES, sums[i][j]);
+            for (int j = 0; j < SIDE * PARTS; j++)
+                part_store(out + i * h->padded + p + j * PART, sums[i][j]);
     }
 }
 
@@ -205,21 +210,21 @@ LANES_INLINE void sum_values(const struct heads *h, size_t channel, int count, i
 {
     const struct attend_stretch *s = h->stretch;
     const float *weights = s->scores + h->first * h->padded;
-    lanes sums[HEADS][SIDE] = { 0 };
+    part sums[HEADS][SIDE * PARTS] = { 0 };
     for (size_t p = 0; p < s->count; p++) {
         const uint16_t *values =
             s->values[p / ATTEND_TILE] + p % ATTEND_TILE * s->value_stride + channel;
-        lanes v[SIDE];
+        part v[SIDE * PARTS];
         __builtin_prefetch(values + SIDE * LANES);
-        for (int j = 0; j < side; j++) v[j] = lanes_from_f16(values + j * LANES);
+        for (int j = 0; j < side * PARTS; j++) v[j] = part_from_f16(values + j * PART);
         for (int i = 0; i < count; i++)
-            for (int j = 0; j < side; j++)
-                sums[i][j] = lanes_fma(lanes_all(weights[i * h->padded + p]), v[j], sums[i][j]);
+            for (int j = 0; j < side * PARTS; j++)
+                sums[i][j] = part_fma(part_all(weights[i * h->padded + p]), v[j], sums[i][j]);
     }
     float *out = s->sums + h->first * s->value_width + channel;
     for (int i = 0; i < count; i++)
-        for (int j = 0; j < side; j++)
-            lanes_store(out + i * s->value_width + j * LANES, sums[i][j]);
+        for (int j = 0; j < side * PARTS; j++)
+            part_store(out + i * s->value_width + j * PART, sums[i][j]);
 }
 
 /* The last channels of a width that is no multiple of 16. */

@@ -4,6 +4,7 @@
 #include "kernels/lanes_fast.h"
 #include "kernels/lanes_set.h"
 #include "kernels/lanes_transpose.h"
+#include "kernels/parts.h"
 
 /* Rows and lanes of one pass: as many sums as registers. */
 #if defined(__AVX512F__)
@@ -32,14 +33,19 @@ LANES_INLINE void multiply_rows(float *out, const float *x, const struct delta_k
 {
     for (size_t t = d->first; t < d->end; t += ROWS) {
         size_t count = min_size(ROWS, d->end - t);
-        lanes sums[ROWS] = { 0 };
+        part sums[ROWS][PARTS] = { 0 };
         const float *rows[ROWS];
         for (size_t i = 0; i < ROWS; i++) rows[i] = x + (t + (i < count ? i : 0)) * d->keys;
         for (size_t c = 0; c < d->keys; c++) {
-            lanes k = lanes_load(d->transposed + c * DELTA_CHUNK);
-            for (int i = 0; i < ROWS; i++) sums[i] = lanes_fma(lanes_all(rows[i][c]), k, sums[i]);
+            for (int j = 0; j < PARTS; j++) {
+                part k = part_load(d->transposed + c * DELTA_CHUNK + j * PART);
+                for (int i = 0; i < ROWS; i++)
+                    sums[i][j] = part_fma(part_all(rows[i][c]), k, sums[i][j]);
+            }
         }
-        for (size_t i = 0; i < count; i++) lanes_store(out + (t + i) * DELTA_CHUNK, sums[i]);
+        for (size_t i = 0; i < count; i++)
+            for (int j = 0; j < PARTS; j++)
+                part_store(out + (t + i) * DELTA_CHUNK + j * PART, sums[i][j]);
     }
 }
 
@@ -58,18 +64,18 @@ LANES_INLINE void multiply_state(float *out, const float *x, size_t count, const
                                  const struct delta_chunk *c, int side)
 {
     size_t keys = c->keys->keys, padded = c->padded;
-    lanes sums[ROWS][SIDE] = { 0 };
+    part sums[ROWS][SIDE * PARTS] = { 0 };
     const float *rows[ROWS];
     for (size_t i = 0; i < ROWS; i++) rows[i] = x + (i < count ? i : 0) * keys;
     for (size_t k = 0; k < keys; k++) {
-        lanes s[SIDE];
-        for (int j = 0; j < side; j++) s[j] = lanes_load(state + k * padded + j * LANES);
+        part s[SIDE * PARTS];
+        for (int j = 0; j < side * PARTS; j++) s[j] = part_load(state + k * padded + j * PART);
         for (int i = 0; i < ROWS; i++)
-            for (int j = 0; j < side; j++)
-                sums[i][j] = lanes_fma(lanes_all(rows[i][k]), s[j], sums[i][j]);
+            for (int j = 0; j < side * PARTS; j++)
+                sums[i][j] = part_fma(part_all(rows[i][k]), s[j], sums[i][j]);
     }
     for (size_t i = 0; i < count; i++)
-        for (int j = 0; j < side; j++) lanes_store(out + i * padded + j * LANES, sums[i][j]);
+        for (int j = 0; j < side * PARTS; j++) part_store(out + i * padded + j * PART, sums[i][j]);
 }
 
 /* scratch = S0·k, then S0·q, of the new rows. */
@@ -144,20 +150,21 @@ LANES_INLINE void change_state(float *state, const float *k, const float *u, flo
                                const struct delta_chunk *c, size_t count, int side)
 {
     size_t keys = c->keys->keys, padded = c->padded;
-    lanes sums[ROWS][SIDE];
+    part sums[ROWS][SIDE * PARTS];
     for (size_t i = 0; i < ROWS; i++)
-        for (int j = 0; j < side; j++)
-            sums[i][j] = lanes_load(state + (i < count ? i : 0) * padded + j * LANES) * gamma;
+        for (int j = 0; j < side * PARTS; j++)
+            sums[i][j] = part_load(state + (i < count ? i : 0) * padded + j * PART) * gamma;
     for (size_t s = 0; s < c->keys->end; s++) {
-        lanes us[SIDE];
-        for (int j = 0; j < side; j++) us[j] = lanes_load(u + s * padded + j * LANES);
+        part us[SIDE * PARTS];
+        for (int j = 0; j < side * PARTS; j++) us[j] = part_load(u + s * padded + j * PART);
         for (size_t i = 0; i < ROWS; i++)
-            for (int j = 0; j < side; j++)
+            for (int j = 0; j < side * PARTS; j++)
                 sums[i][j] =
-                    lanes_fma(lanes_all(k[s * keys + (i < count ? i : 0)]), us[j], sums[i][j]);
+                    part_fma(part_all(k[s * keys + (i < count ? i : 0)]), us[j], sums[i][j]);
     }
     for (size_t i = 0; i < count; i++)
-        for (int j = 0; j < side; j++) lanes_store(state + i * padded + j * LANES, sums[i][j]);
+        for (int j = 0; j < side * PARTS; j++)
+            part_store(state + i * padded + j * PART, sums[i][j]);
 }
 
 void NAMED(delta_close)(const struct delta_chunk *c)

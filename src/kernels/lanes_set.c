@@ -52,6 +52,9 @@ const struct kernels NAMED(kernels) = {
 #if defined(__FMA__) || defined(__ARM_FEATURE_DOTPROD)
     .matrix = &NAMED(matrix),
 #endif
+#if defined(KERNELS_HAVE_INTEGER_MATRIX)
+    .integer_matrix = &NAMED(integer_matrix),
+#endif
     .dot_block = NAMED(dot_block),
     .dot = NAMED(dot),
     .add_scaled = NAMED(add_scaled),

@@ -59,6 +59,13 @@ void NAMED(make_units)(struct integer_unit *out, const float *x, size_t n);
 
 extern const struct matrix_unit NAMED(matrix); /* where multiplying and adding is one step */
 
+/* Sets that make more products of 16-bit integers than of floats, and none of bf16 as quickly. */
+#if defined(__AVX2__) && !defined(__AVX512BF16__) &&                                               \
+    (!defined(__AVX512F__) || defined(__AVX512VNNI__))
+#define KERNELS_HAVE_INTEGER_MATRIX 1
+extern const struct matrix_unit NAMED(integer_matrix);
+#endif
+
 /* Of the sets that multiply bf16 numbers. */
 void NAMED(make_panel)(uint16_t *out, size_t stride, const struct weight *weight, uint64_t first,
                        size_t count);

@@ -7,14 +7,13 @@
  *
  * A few rows and up to three packs at a time, so that all sums stay in registers.  Products are
  * added up in the order of the columns, whatever else is multiplied beside them. */
+#include "kernels/float_packs.h"
 #include "kernels/lanes_set.h"
 #include "kernels/units.h"
 
 #if (defined(__FMA__) || defined(__ARM_FEATURE_DOTPROD)) && !defined(__AVX512BF16__)
 
 enum {
-    HALF_ROWS = 16,
-    BLOCK_ROWS = 2 * HALF_ROWS,
 #if defined(__AVX512F__)
     TALL = 8, /* rows of weights at a time */
     WIDE = 3, /* packs */
@@ -87,38 +86,10 @@ static void load_block(float *out, const struct matrix_product *p, size_t block,
 
 static void make_pack(uint16_t *out, const float *const *x, size_t count, size_t n)
 {
-    float *pack = (float *)(void *)out;
-    memset(pack, 0, PACK_ROWS * matrix_cols(n) * sizeof *pack);
-    for (size_t j = 0; j < count; j++)
-        for (size_t k = 0; k < n; k++) pack[k * PACK_ROWS + j] = x[j][k];
+    make_float_pack((float *)(void *)out, x, count, n);
 }
 
-/* ------------------------------------------------------------------- products
- *
- * In vectors as wide as a register: the compiler keeps wider ones in memory. */
-
-#if defined(__AVX512F__)
-enum { PART = 16 };
-#elif defined(__FMA__)
-enum { PART = 8 };
-#else
-enum { PART = 4 };
-#endif
-enum { PARTS = PACK_ROWS / PART };
-
-typedef float part __attribute__((vector_size(PART * sizeof(float))));
-
-/* a·b + c, rounded once. */
-LANES_INLINE part part_fma(part a, part b, part c)
-{
-#if defined(__AVX512F__)
-    return (part)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
-#elif defined(__FMA__)
-    return (part)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
-#else
-    return (part)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
-#endif
-}
+/* ------------------------------------------------------------------- products */
 
 /* To sums: [packs][BLOCK_ROWS][LANES].  `packs` is a constant where this is inlined. */
 LANES_INLINE void multiply_rows(float *out, const float *w, size_t cols, const float *pack,
@@ -128,18 +99,17 @@ LANES_INLINE void multiply_rows(float *out, const float *w, size_t cols, const f
     for (size_t k = 0; k < cols; k++, pack += PACK_ROWS) {
         part x[WIDE * PARTS];
         for (size_t i = 0; i < packs * PARTS; i++)
-            memcpy(&x[i], pack + i / PARTS * PACK_ROWS * cols + i % PARTS * PART, sizeof x[i]);
+            x[i] = part_load(pack + i / PARTS * PACK_ROWS * cols + i % PARTS * PART);
 #pragma GCC unroll 16
         for (size_t r = 0; r < TALL; r++) {
-            part weight = w[r * cols + k] - (part){ 0 };
+            part weight = part_all(w[r * cols + k]);
             for (size_t i = 0; i < packs * PARTS; i++)
                 sums[r][i] = part_fma(weight, x[i], sums[r][i]);
         }
     }
     for (size_t i = 0; i < packs * PARTS; i++)
         for (size_t r = 0; r < TALL; r++)
-            memcpy(out + (i / PARTS * BLOCK_ROWS + r) * LANES + i % PARTS * PART, &sums[r][i],
-                   sizeof sums[r][i]);
+            part_store(out + (i / PARTS * BLOCK_ROWS + r) * LANES + i % PARTS * PART, sums[r][i]);
 }
 
 static void multiply_block(float *sums, const float *w, size_t cols, const float *pack,
@@ -155,34 +125,7 @@ static void multiply_block(float *sums, const float *w, size_t cols, const float
     }
 }
 
-/* -------------------------------------------------------------------- results */
-
-static void store_results(const struct matrix_product *p, const float *sums, size_t row, size_t x)
-{
-    size_t rows = min_size(BLOCK_ROWS, p->rows - row), count = min_size(PACK_ROWS, p->x_rows - x);
-    for (size_t j = 0; j < count; j++) {
-        float *out = p->out[x + j] + row;
-        for (size_t r = 0; r < rows; r++)
-            out[r] = p->add ? out[r] + sums[r * LANES + j] : sums[r * LANES + j];
-    }
-}
-
-static void store_gated(float *pack, const float *gates)
-{
-    const float *ups = gates + HALF_ROWS * LANES;
-    for (size_t i = 0; i < HALF_ROWS * LANES; i += LANES) {
-        lanes g = lanes_load(gates + i);
-        lanes_store(pack + i, g * lanes_sigmoid(g) * lanes_load(ups + i));
-    }
-}
-
 /* ------------------------------------------------------------------------ all */
-
-/* Where gated results go: packs of `cols` numbers, from `first` on.  NULL: to product->out. */
-struct gated_packs {
-    float *packs;
-    size_t first, cols;
-};
 
 static void multiply_all(const struct matrix_product *p, const struct gated_packs *gated)
 {
@@ -195,16 +138,8 @@ static void multiply_all(const struct matrix_product *p, const struct gated_pack
             size_t left = (p->x_rows - x + PACK_ROWS - 1) / PACK_ROWS;
             size_t packs = min_size(WIDE, left);
             multiply_block(sums, w, cols, all + x * cols, packs);
-            for (size_t i = 0; i < packs; i++) {
-                const float *results = sums + i * BLOCK_ROWS * LANES;
-                size_t at = x + i * PACK_ROWS;
-                if (gated)
-                    store_gated(gated->packs + at * gated->cols +
-                                    (gated->first + block * HALF_ROWS) * PACK_ROWS,
-                                results);
-                else
-                    store_results(p, results, block * BLOCK_ROWS, at);
-            }
+            for (size_t i = 0; i < packs; i++)
+                finish_block(p, gated, sums + i * BLOCK_ROWS * LANES, block, x + i * PACK_ROWS);
         }
     }
 }

@@ -99,7 +99,7 @@ void cpu_multiply_block(float results[ACTIVATION_ROWS][MATRIX_ROWS],
  * out.  A barrier must follow. */
 void cpu_make_units(struct integer_unit *units, const struct kernels *kernels, struct worker worker,
                     const float *x, size_t n);
-void cpu_make_pack(uint16_t *pack, const struct kernels *kernels, struct worker worker,
+void cpu_make_pack(uint16_t *pack, const struct matrix_unit *matrix, struct worker worker,
                    const float *const *x, size_t x_rows, size_t n);
 
 /* Numbers between two rows of a panel: not a multiple of 4096 bytes, which would send the

@@ -15,9 +15,20 @@ enum {
 struct packed_expert {
     const struct expert_job *job;
     const struct expert_work *work;
+    const struct matrix_unit *matrix;
     uint16_t *packs;  /* of the expert's rows */
     uint16_t *hidden; /* of its hidden rows */
 };
+
+/* One for all three products: a hidden row is packed by the first two for the third. */
+static const struct matrix_unit *choose_matrix(const struct kernels *kernels,
+                                               const struct expert_view *view)
+{
+    const struct matrix_unit *matrix = kernels_matrix(kernels, &view->gate);
+    bool same = kernels_matrix(kernels, &view->up) == matrix &&
+                kernels_matrix(kernels, &view->down) == matrix;
+    return same ? matrix : kernels->matrix;
+}
 
 static void pack_rows(const struct packed_expert *e)
 {
@@ -28,7 +39,7 @@ static void pack_rows(const struct packed_expert *e)
         size_t rows = min_size(PACK_ROWS, e->work->pair_count - p);
         for (size_t j = 0; j < rows; j++)
             x[j] = batch->routed + e->work->pairs[p + j] / batch->per_row * cols;
-        cpu_make_pack(e->packs + p * kernels_pack_words(e->job->kernels, cols), e->job->kernels,
+        cpu_make_pack(e->packs + p * kernels_pack_words(e->job->kernels, cols), e->matrix,
                       e->job->worker, x, rows, cols);
     }
 }
@@ -47,7 +58,18 @@ static void make_hidden(const struct packed_expert *e)
         .x_rows = e->work->pair_count,
         .room = e->job->scratch,
     };
-    e->job->kernels->matrix->multiply_gated(&product, e->hidden, share.begin, hidden_cols);
+    e->matrix->multiply_gated(&product, e->hidden, share.begin, hidden_cols);
+}
+
+/* Each worker some packs. */
+static void close_hidden(const struct packed_expert *e)
+{
+    size_t cols = matrix_cols(e->work->view.gate.rows);
+    size_t words = PACK_ROWS * kernels_pack_words(e->job->kernels, cols);
+    size_t packs = (e->work->pair_count + PACK_ROWS - 1) / PACK_ROWS;
+    struct share share = worker_share(e->job->worker, packs, 1);
+    for (size_t i = share.begin; i < share.end; i++)
+        e->matrix->close_pack(e->hidden + i * words, cols);
 }
 
 static void make_answers(const struct packed_expert *e)
@@ -69,19 +91,25 @@ static void make_answers(const struct packed_expert *e)
         product.out = out;
         for (size_t j = 0; j < product.x_rows; j++)
             out[j] = batch->answers + e->work->pairs[p + j] * down->rows + share.begin;
-        e->job->kernels->matrix->multiply(&product);
+        e->matrix->multiply(&product);
     }
 }
 
 static void run_expert(const struct expert_job *job, const struct expert_work *work,
                        uint16_t *packs, size_t packed_rows)
 {
-    struct packed_expert e = { .job = job, .work = work, .packs = packs };
+    struct packed_expert e = {
+        .job = job, .work = work, .matrix = choose_matrix(job->kernels, &work->view), .packs = packs
+    };
     e.hidden = packs + packed_rows * kernels_pack_words(job->kernels, work->view.gate.cols);
     pack_rows(&e);
     cpu_expert_meet(job, "pack rows", work->pair_count);
     make_hidden(&e);
     cpu_expert_meet(job, "gate and up", work->pair_count);
+    if (e.matrix->close_pack) {
+        close_hidden(&e);
+        cpu_expert_meet(job, "hidden to integers", work->pair_count);
+    }
     make_answers(&e); /* packs of the next expert overwrite nothing that is read here */
     cpu_expert_done(job, "down", work->pair_count);
 }

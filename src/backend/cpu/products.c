@@ -175,31 +175,32 @@ void cpu_multiply_floats(const struct product *p)
 
 /* ------------------------------------------------------------- matrix unit */
 
-void cpu_make_pack(uint16_t *pack, const struct kernels *kernels, struct worker worker,
+void cpu_make_pack(uint16_t *pack, const struct matrix_unit *matrix, struct worker worker,
                    const float *const *x, size_t x_rows, size_t n)
 {
     const float *part[PACK_ROWS];
     struct share share = worker_share(worker, n, 32);
     for (size_t j = 0; j < x_rows; j++) part[j] = x[j] + share.begin;
     if (share.begin < share.end)
-        kernels->matrix->make_pack(pack + kernels_pack_words(kernels, share.begin) * PACK_ROWS,
-                                   part, x_rows, share.end - share.begin);
+        matrix->make_pack(pack + matrix_cols(share.begin) * matrix->words * PACK_ROWS, part, x_rows,
+                          share.end - share.begin);
 }
 
 static void make_packs(uint16_t *packs, const struct product *p)
 {
+    const struct matrix_unit *matrix = kernels_matrix(p->kernels, p->weight);
     for (size_t r = 0; r < p->x_rows; r += PACK_ROWS) {
         const float *x[PACK_ROWS];
         size_t rows = min_size(PACK_ROWS, p->x_rows - r);
         for (size_t j = 0; j < rows; j++) x[j] = x_row(p, r + j);
-        cpu_make_pack(packs + r * kernels_pack_words(p->kernels, p->weight->cols), p->kernels,
+        cpu_make_pack(packs + r * kernels_pack_words(p->kernels, p->weight->cols), matrix,
                       p->worker, x, rows, p->weight->cols);
     }
 }
 
 void cpu_multiply_matrix(const struct product *p)
 {
-    const struct matrix_unit *matrix = p->kernels->matrix;
+    const struct matrix_unit *matrix = kernels_matrix(p->kernels, p->weight);
     size_t words = kernels_pack_words(p->kernels, p->weight->cols);
     uint16_t *packs = (uint16_t *)(void *)p->shared;
     if (!p->prepared) {
