@@ -125,6 +125,13 @@ LANES_INLINE lanes lanes_from_bf16(const uint8_t *p)
 #if defined(__AVX512F__)
     __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
     result = (lanes)_mm512_slli_epi32(wide, 16);
+#elif defined(__AVX2__)
+    __m256i halves[2];
+    for (int i = 0; i < 2; i++) {
+        __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p + i));
+        halves[i] = _mm256_slli_epi32(wide, 16);
+    }
+    memcpy(&result, halves, sizeof result);
 #else
     const word_half zero = { 0 };
     word_half stored[2], parts[4];
