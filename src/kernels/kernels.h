@@ -6,8 +6,8 @@
  * The sets are one source compiled for each instruction set.  What the reference uses
  * (lanes_*.c) goes through 16 lanes of f32 that are added in a fixed order, and nothing is
  * contracted into fused operations: every set gives the same bits.  So do products in
- * integers (units_*.c).  Attention, the chunked delta rule and what is multiplied in bf16 (amx_*.c,
- * bf16_*.c) are within the bounds of docs/numerics.md instead. */
+ * integers (units_*.c).  Attention, the chunked delta rule and products of prompts (*_matrix.c) are
+ * within the bounds of docs/numerics.md instead. */
 #ifndef KERNELS_KERNELS_H
 #define KERNELS_KERNELS_H
 
