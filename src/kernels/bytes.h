@@ -38,19 +38,8 @@ LANES_INLINE bytes bytes_join(const uint8_t *first, const uint8_t *second)
 #endif
 }
 
-/* ---------------------------------------------------------------- products */
-
-#if defined(__AVX2__) && !defined(__AVX512BW__)
-LANES_INLINE __m256i dot4_half(__m256i sums, __m256i u, __m256i s)
-{
-#if defined(__AVXVNNI__)
-    return _mm256_dpbusd_avx_epi32(sums, u, s);
-#else
-    return _mm256_add_epi32(sums,
-                            _mm256_madd_epi16(_mm256_maddubs_epi16(u, s), _mm256_set1_epi16(1)));
-#endif
-}
-#endif
+/* ---------------------------------------------------------------- products
+ * AVX2 alone has its own: units_dot_avx2.h. */
 
 #if defined(__ARM_FEATURE_DOTPROD)
 /* sums[l] += Σ a[4l + i]·s[4l + i], both signed. */
@@ -75,14 +64,6 @@ LANES_INLINE int_lanes dot4_small(int_lanes sums, bytes u, bytes s)
 #elif defined(__AVX512BW__)
     __m512i pairs = _mm512_maddubs_epi16((__m512i)u, (__m512i)s);
     return sums + (int_lanes)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
-#elif defined(__AVX2__)
-    __m256i a[2], b[2], c[2];
-    memcpy(a, &u, sizeof a);
-    memcpy(b, &s, sizeof b);
-    memcpy(c, &sums, sizeof c);
-    for (int i = 0; i < 2; i++) c[i] = dot4_half(c[i], a[i], b[i]);
-    memcpy(&sums, c, sizeof c);
-    return sums;
 #elif defined(__ARM_FEATURE_DOTPROD)
     return dot4_signed(sums, u, s); /* below 128 it is the same number */
 #else
@@ -94,12 +75,12 @@ LANES_INLINE int_lanes dot4_small(int_lanes sums, bytes u, bytes s)
 #endif
 }
 
-/* The same for u up to 255.  With AVX but without VNNI pairs of products are added in 16 bits
+/* The same for u up to 255.  With AVX-512 but without VNNI pairs of products are added in 16 bits
  * and would overflow, so the top bit goes on its own.  ARM without its int8 extension has no
  * product of unsigned with signed: u - 128 is signed, and 128·Σs makes up for it. */
 LANES_INLINE int_lanes dot4(int_lanes sums, bytes u, bytes s)
 {
-#if defined(__AVX2__) && !defined(__AVX512VNNI__) && !defined(__AVXVNNI__)
+#if defined(__AVX512BW__) && !defined(__AVX512VNNI__)
     return dot4_small(dot4_small(sums, u & 127, s), u & 128, s);
 #elif defined(__ARM_FEATURE_MATMUL_INT8)
     uint8x16_t x[4];
@@ -119,36 +100,22 @@ LANES_INLINE int_lanes dot4(int_lanes sums, bytes u, bytes s)
 #endif
 }
 
-#if defined(__AVX2__) && !defined(__AVX512VNNI__) && !defined(__AVXVNNI__)
+#if defined(__AVX512BW__) && !defined(__AVX512VNNI__)
 /* 128·Σ u·high + Σ u·low of four numbers each: sums of pairs become sums of four by a product with
  * 128 or 1, which costs as much. */
 LANES_INLINE int_lanes dot4_planes_small(bytes u, bytes high, bytes low)
 {
-#if defined(__AVX512BW__)
     __m512i h = _mm512_maddubs_epi16((__m512i)u, (__m512i)high);
     __m512i l = _mm512_maddubs_epi16((__m512i)u, (__m512i)low);
     return (int_lanes)_mm512_add_epi32(_mm512_madd_epi16(h, _mm512_set1_epi16(128)),
                                        _mm512_madd_epi16(l, _mm512_set1_epi16(1)));
-#else
-    __m256i a[2], h[2], l[2], sums[2];
-    int_lanes result;
-    memcpy(a, &u, sizeof a);
-    memcpy(h, &high, sizeof h);
-    memcpy(l, &low, sizeof l);
-    for (int i = 0; i < 2; i++)
-        sums[i] = _mm256_add_epi32(
-            _mm256_madd_epi16(_mm256_maddubs_epi16(a[i], h[i]), _mm256_set1_epi16(128)),
-            _mm256_madd_epi16(_mm256_maddubs_epi16(a[i], l[i]), _mm256_set1_epi16(1)));
-    memcpy(&result, sums, sizeof result);
-    return result;
-#endif
 }
 #endif
 
 /* 128·Σ u[4l + i]·high[4l + i] + Σ u[4l + i]·low[4l + i]; `wide`: u may be above 127. */
 LANES_INLINE int_lanes dot4_planes(bytes u, bytes high, bytes low, bool wide)
 {
-#if defined(__AVX2__) && !defined(__AVX512VNNI__) && !defined(__AVXVNNI__)
+#if defined(__AVX512BW__) && !defined(__AVX512VNNI__)
     if (!wide) return dot4_planes_small(u, high, low);
     return dot4_planes_small(u & 127, high, low) + dot4_planes_small(u & 128, high, low);
 #else

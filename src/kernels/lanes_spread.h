@@ -98,80 +98,11 @@ LANES_INLINE lanes lanes_twice(lanes s)
 #endif
 }
 
-#if !defined(__AVX2__)
-/* One number in four lanes; `i` is a constant where this is inlined. */
-LANES_INLINE quarter_lanes quarter_of(const quarter_lanes *from, int i)
+/* The lower eight lanes, zeroes above them. */
+LANES_INLINE lanes lanes_lower(lanes v)
 {
-    quarter_lanes s = from[i / 4];
-    switch (i % 4) {
-    case 0:
-        return __builtin_shufflevector(s, s, 0, 0, 0, 0);
-    case 1:
-        return __builtin_shufflevector(s, s, 1, 1, 1, 1);
-    case 2:
-        return __builtin_shufflevector(s, s, 2, 2, 2, 2);
-    default:
-        return __builtin_shufflevector(s, s, 3, 3, 3, 3);
-    }
-}
-#endif
-
-/* Numbers 4v … 4v + 3 of s, each four times. */
-LANES_INLINE lanes lanes_spread_four(lanes s, int v)
-{
-#if defined(__AVX512F__)
-    switch (v) {
-    case 0:
-        return __builtin_shufflevector(s, s, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    case 1:
-        return __builtin_shufflevector(s, s, 4, 4, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7);
-    case 2:
-        return __builtin_shufflevector(s, s, 8, 8, 8, 8, 9, 9, 9, 9, 10, 10, 10, 10, 11, 11, 11,
-                                       11);
-    default:
-        return __builtin_shufflevector(s, s, 12, 12, 12, 12, 13, 13, 13, 13, 14, 14, 14, 14, 15, 15,
-                                       15, 15);
-    }
-#elif defined(__AVX2__)
-    half_lanes from[2];
-    int first = 4 * (v % 2);
-    memcpy(from, &s, sizeof from);
-    return lanes_join(half_of(from[v / 2], first, first + 1),
-                      half_of(from[v / 2], first + 2, first + 3));
-#else
-    quarter_lanes from[4], parts[4];
-    memcpy(from, &s, sizeof from);
-    for (int i = 0; i < 4; i++) parts[i] = quarter_of(from, 4 * v + i);
-    memcpy(&s, parts, sizeof s);
-    return s;
-#endif
-}
-
-/* Numbers 2v and 2v + 1 of s, each eight times. */
-LANES_INLINE lanes lanes_spread_eight(lanes s, int v)
-{
-#if defined(__AVX512F__)
-    switch (v) {
-    case 0:
-        return __builtin_shufflevector(s, s, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
-    case 1:
-        return __builtin_shufflevector(s, s, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
-    case 2:
-        return __builtin_shufflevector(s, s, 4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 5, 5, 5);
-    default:
-        return __builtin_shufflevector(s, s, 6, 6, 6, 6, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7, 7);
-    }
-#elif defined(__AVX2__)
-    half_lanes first;
-    memcpy(&first, &s, sizeof first);
-    return lanes_join(half_of(first, 2 * v, 2 * v), half_of(first, 2 * v + 1, 2 * v + 1));
-#else
-    quarter_lanes from[4], parts[4];
-    memcpy(from, &s, sizeof from);
-    for (int i = 0; i < 4; i++) parts[i] = quarter_of(from, 2 * v + i / 2);
-    memcpy(&s, parts, sizeof s);
-    return s;
-#endif
+    const int_lanes lower = { -1, -1, -1, -1, -1, -1, -1, -1 };
+    return lanes_choose(lower, v, (lanes){ 0 });
 }
 
 #endif

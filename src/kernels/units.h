@@ -32,6 +32,13 @@ struct unit_place {
 
 typedef void (*unit_loader)(struct unit *u, const struct unit_place *at);
 
+/* What is constant for a format. */
+struct unit_kind {
+    bool wide; /* numbers above 127 occur */
+    int group; /* numbers that share a scale: 16 or 32 */
+    int bytes; /* of a unit's values */
+};
+
 /* The first unit of a row; `count` is the caller's to set. */
 LANES_INLINE struct unit_place unit_row(const struct weight *w, uint64_t row)
 {

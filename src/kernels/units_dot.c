@@ -1,64 +1,38 @@
 /* units_dot.c: products of quantised rows with activations in integers.
  *
- * Lane l of a product adds up numbers 4l … 4l + 3 of every 64: four products exactly,
- * in integers, then times weight scale and activation scale in f32.  Even and odd
- * 64s have sums of their own; mins times sums of activations go to the even ones.
- * That order is the same for any number of rows and on any instruction set. */
+ * The numbers that share a scale are a group; its products are added up exactly, in integers.
+ * In f32 every group of a unit has a sum of its own, over all units of the row:
+ *
+ *     groups of 32    P[g] += dot·(s·sx), rounded once;  M[g] += m·Σx        8 of each
+ *     groups of 16    P[g] += m·Σx, then P[g] += dot·(s·sx), each rounded once      16
+ *
+ * with scale s and min m of the weights, scale sx of the activations.  At the end the sixteen
+ * are folded as lanes_sum does: P before M.  That order is the same for any number of rows and on
+ * any instruction set; what is free is the order of numbers in a group. */
 #include "kernels/lanes_set.h"
-#include "kernels/units.h"
+
+#if defined(__AVX512BW__)
+#include "kernels/units_dot_avx512.h"
+#elif defined(__AVX2__)
+#include "kernels/units_dot_avx2.h"
+#else
+#include "kernels/units_dot_lanes.h"
+#endif
 
 #include <assert.h>
 
-/* Rows of activations that share the unpacking of a unit. */
-enum { SHARED_X = 4 };
-
-/* Rows that are read at once from places far apart: the memory gives a core more in several
- * streams than in one.  As many as there are registers for their sums. */
-#if defined(__AVX512F__)
-enum { STREAMS = 4 };
-#else
-enum { STREAMS = 1 };
-#endif
+/* Products that are made at a time: of some rows with one of activations, or of one with some of
+ * activations, which then share the unpacking of a unit. */
+enum { PRODUCTS = 4 };
 
 /* Rows follow each other in memory; so far ahead they are asked for, where one stream is read
  * and where several are.  Beyond the end of a matrix that does nothing. */
 enum { FETCH_AHEAD = 12288, FETCH_AHEAD_EACH = 1024 };
 
-struct sums {
-    lanes even, odd;
-};
-
-/* What is constant for a format. */
-struct unit_kind {
-    bool wide; /* numbers above 127 occur */
-    int group; /* numbers that share a scale: 16 or 32 */
-    int bytes; /* of a unit's values */
-};
-
-LANES_INLINE lanes dot_64(const struct unit *w, const struct integer_unit *x, int v, bool wide)
-{
-    bytes high = bytes_load(x->high + 64 * v), low = bytes_load(x->low + 64 * v);
-    return __builtin_convertvector(dot4_planes(w->q[v], high, low, wide), lanes);
-}
-
-LANES_INLINE void add_unit(struct sums *sums, const struct unit *w, const struct integer_unit *x,
-                           struct unit_kind kind)
-{
-    lanes x_both = lanes_load(x->scales), scale; /* the sums lie behind the scales */
-    if (kind.group == 32) {
-        scale = w->both * x_both;
-        sums->even = lanes_add_upper(sums->even, scale);
-    } else {
-        scale = w->scale * lanes_twice(x_both);
-        sums->even = lanes_fma(w->min, lanes_load(x->sums_16), sums->even);
-    }
-#pragma GCC unroll 4
-    for (int v = 0; v < 4; v++) {
-        lanes s = kind.group == 32 ? lanes_spread_eight(scale, v) : lanes_spread_four(scale, v);
-        lanes *sum = v % 2 ? &sums->odd : &sums->even;
-        *sum = lanes_fma(dot_64(w, x, v, kind.wide), s, *sum);
-    }
-}
+/* STREAMS rows are read at once from places far apart: the memory gives a core more in several
+ * streams than in one.  TOGETHER products have a struct sums in common, and are added to it in
+ * turn. */
+typedef void (*dot_loader)(dot_unit *u, const struct unit_place *at);
 
 LANES_INLINE void fetch_ahead(const struct unit_place *at, int unit_bytes, size_t distance)
 {
@@ -77,42 +51,85 @@ LANES_INLINE void fetch_scales(const struct weight *w, const struct unit_place *
     }
 }
 
-/* Some rows of a matrix, `step` apart, with some rows of activations; both counts are constants. */
-struct dot_part {
-    size_t first, step, w_count;
-    size_t x_first, x_count;
+/* Unit `index` of a row, of which `left` numbers are left. */
+LANES_INLINE void load_unit(dot_unit *unit, struct unit_place *at, size_t index, size_t left,
+                            dot_loader load, struct unit_kind kind)
+{
+    at->index = index;
+    at->count = min_size(UNIT, left);
+    fetch_ahead(at, kind.bytes, STREAMS == 1 ? FETCH_AHEAD : FETCH_AHEAD_EACH);
+    load(unit, at);
+}
+
+/* STREAMS rows with one of activations. */
+LANES_INLINE void add_rows(struct sums *sums, struct unit_place *at, const struct integer_unit *x,
+                           dot_loader load, struct unit_kind kind)
+{
+    size_t cols = at->weight->cols;
+    for (size_t index = 0; UNIT * index < cols; index++) {
+#pragma GCC unroll 4
+        for (size_t i = 0; i < STREAMS; i++) {
+            dot_unit unit;
+            load_unit(&unit, &at[i], index, cols - UNIT * index, load, kind);
+            add_product(&sums[i / TOGETHER], i % TOGETHER, &unit, x + index, kind);
+        }
+    }
+}
+
+/* One row with PRODUCTS of activations. */
+LANES_INLINE void add_shared(struct sums *sums, struct unit_place *at,
+                             const struct integer_unit *const *x, dot_loader load,
+                             struct unit_kind kind)
+{
+    size_t cols = at->weight->cols;
+    for (size_t index = 0; UNIT * index < cols; index++) {
+        dot_unit unit;
+        load_unit(&unit, at, index, cols - UNIT * index, load, kind);
+#pragma GCC unroll 4
+        for (size_t i = 0; i < PRODUCTS; i++)
+            add_product(&sums[i / TOGETHER], i % TOGETHER, &unit, x[i] + index, kind);
+    }
+}
+
+LANES_INLINE void store_product(const struct integer_block *b, size_t row, size_t x, float product)
+{
+    float *out = b->out[x] + row;
+    *out = b->add ? *out + product : product;
+}
+
+/* Up to PRODUCTS rows, `step` apart; instead of those that are not there the last one is used. */
+struct dot_rows {
+    size_t first, step, count;
 };
 
-LANES_INLINE void dot_some(const struct integer_block *b, struct dot_part p, unit_loader load,
-                           struct unit_kind kind)
+LANES_INLINE void dot_rows_with_one(const struct integer_block *b, struct dot_rows rows, size_t x,
+                                    dot_loader load, struct unit_kind kind)
 {
-    size_t distance = p.w_count == 1 ? FETCH_AHEAD : FETCH_AHEAD_EACH;
-    struct unit_place at[STREAMS];
-    struct sums sums[STREAMS][SHARED_X] = { 0 };
-    for (size_t i = 0; i < p.w_count; i++) {
-        at[i] = unit_row(b->weight, b->first + p.first + i * p.step);
+    struct sums sums[PRODUCTS / TOGETHER] = { 0 };
+    struct unit_place at[PRODUCTS];
+    float products[PRODUCTS];
+    for (size_t i = 0; i < PRODUCTS; i++) {
+        size_t row = rows.first + min_size(i, rows.count - 1) * rows.step;
+        at[i] = unit_row(b->weight, b->first + row);
         fetch_scales(b->weight, &at[i]);
     }
-    for (size_t index = 0, left = b->weight->cols; left > 0; index++) {
-        size_t count = min_size(UNIT, left);
-#pragma GCC unroll 4
-        for (size_t i = 0; i < p.w_count; i++) {
-            struct unit unit;
-            at[i].index = index;
-            at[i].count = count;
-            fetch_ahead(&at[i], kind.bytes, distance);
-            load(&unit, &at[i]);
-            for (size_t j = 0; j < p.x_count; j++)
-                add_unit(&sums[i][j], &unit, b->x[p.x_first + j] + index, kind);
-        }
-        left -= count;
-    }
-    for (size_t i = 0; i < p.w_count; i++)
-        for (size_t j = 0; j < p.x_count; j++) {
-            float *out = b->out[p.x_first + j] + p.first + i * p.step;
-            float product = lanes_sum(sums[i][j].even + sums[i][j].odd);
-            *out = b->add ? *out + product : product;
-        }
+    for (size_t i = 0; i < PRODUCTS; i += STREAMS)
+        add_rows(&sums[i / TOGETHER], &at[i], b->x[x], load, kind);
+    sum_four(products, sums, kind);
+    for (size_t i = 0; i < rows.count; i++)
+        store_product(b, rows.first + i * rows.step, x, products[i]);
+}
+
+LANES_INLINE void dot_one_with_some(const struct integer_block *b, size_t row, size_t x,
+                                    dot_loader load, struct unit_kind kind)
+{
+    struct sums sums[PRODUCTS / TOGETHER] = { 0 };
+    struct unit_place at = unit_row(b->weight, b->first + row);
+    float products[PRODUCTS];
+    fetch_scales(b->weight, &at);
+    add_shared(sums, &at, b->x + x, load, kind);
+    sum_four(products, sums, kind);
+    for (size_t j = 0; j < PRODUCTS; j++) store_product(b, row, x + j, products[j]);
 }
 
 /* Where the streams begin nothing has been asked for yet. */
@@ -127,18 +144,24 @@ LANES_INLINE void fetch_beginnings(const struct integer_block *b, size_t step)
     }
 }
 
-LANES_INLINE void dot_rows(const struct integer_block *b, unit_loader load, struct unit_kind kind)
+/* The rows of step `i`: from all streams, or one behind the other; at the end the rest. */
+LANES_INLINE struct dot_rows rows_at(const struct integer_block *b, size_t i)
 {
-    size_t j = 0, step = b->count / STREAMS;
-    for (; j + SHARED_X <= b->x_rows; j += SHARED_X)
-        for (size_t i = 0; i < b->count; i++)
-            dot_some(b, (struct dot_part){ i, 0, 1, j, SHARED_X }, load, kind);
+    size_t whole = b->count / PRODUCTS;
+    if (i >= whole) return (struct dot_rows){ PRODUCTS * whole, 1, b->count % PRODUCTS };
+    return STREAMS > 1 ? (struct dot_rows){ i, whole, PRODUCTS }
+                       : (struct dot_rows){ PRODUCTS * i, 1, PRODUCTS };
+}
+
+LANES_INLINE void dot_all(const struct integer_block *b, dot_loader load, struct unit_kind kind)
+{
+    size_t j = 0;
+    for (; j + PRODUCTS <= b->x_rows; j += PRODUCTS)
+        for (size_t i = 0; i < b->count; i++) dot_one_with_some(b, i, j, load, kind);
     for (; j < b->x_rows; j++) {
-        if (STREAMS > 1) fetch_beginnings(b, step);
-        for (size_t i = 0; i < step; i++)
-            dot_some(b, (struct dot_part){ i, step, STREAMS, j, 1 }, load, kind);
-        for (size_t i = step * STREAMS; i < b->count; i++)
-            dot_some(b, (struct dot_part){ i, 0, 1, j, 1 }, load, kind);
+        if (STREAMS > 1) fetch_beginnings(b, b->count / STREAMS);
+        for (size_t i = 0; PRODUCTS * i < b->count; i++)
+            dot_rows_with_one(b, rows_at(b, i), j, load, kind);
     }
 }
 
@@ -155,10 +178,20 @@ LANES_INLINE void load_q4_k_in_place(struct unit *u, const struct unit_place *at
 #define load_q4_k load_q4_k_in_place
 #endif
 
+#define DEFINE_LOADER(id, name, below, group, bytes)                                               \
+    LANES_INLINE void dot_load_##name(dot_unit *u, const struct unit_place *at)                    \
+    {                                                                                              \
+        load_in_row_order(u, at, load_##name, group);                                              \
+    }
+#define DEFINE_USUAL_LOADER(id, name, below, group, bytes)                                         \
+    DEFINE_LOADER(id, usual_##name, below, group, bytes)
+UNIT_FORMATS(DEFINE_LOADER)
+AFFINE_FORMATS(DEFINE_USUAL_LOADER)
+
 #define DEFINE_BLOCK_DOT(id, name, below, group, bytes)                                            \
     void NAMED(integer_dot_##name)(const struct integer_block *block)                              \
     {                                                                                              \
-        dot_rows(block, load_##name, (struct unit_kind){ (below) > 128, group, bytes });           \
+        dot_all(block, dot_load_##name, (struct unit_kind){ (below) > 128, group, bytes });        \
     }
 BLOCK_FORMATS(DEFINE_BLOCK_DOT)
 
@@ -168,8 +201,8 @@ BLOCK_FORMATS(DEFINE_BLOCK_DOT)
         const struct unit_kind kind = { (below) > 128, group, bytes };                             \
         assert(block->weight->biases); /* the analyzer does not know the formats */                \
         if (affine_is_usual(block->weight))                                                        \
-            dot_rows(block, load_usual_##name, kind);                                              \
+            dot_all(block, dot_load_usual_##name, kind);                                           \
         else                                                                                       \
-            dot_rows(block, load_##name, kind);                                                    \
+            dot_all(block, dot_load_##name, kind);                                                 \
     }
 AFFINE_FORMATS(DEFINE_AFFINE_DOT)
