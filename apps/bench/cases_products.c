@@ -46,7 +46,7 @@ static void measure_units(struct case_sizes *out, const struct kernel_case *what
 
 static void run_units(const struct kernels *k, const struct case_task *t)
 {
-    k->make_units(t->scratch, t->in[0], t->what.n);
+    k->make_units(t->scratch, t->in[0], t->what.n, UNIT_ORDER_ROW);
 }
 
 static void collect_units(const struct case_task *t)
@@ -140,7 +140,7 @@ static void prepare_integers(const struct kernels *k, const struct case_task *t)
     size_t n = t->what.n, units = units_of(n);
     if (t->x_first > 0) return; /* it is */
     for (size_t j = 0; j < t->what.x_rows; j++) {
-        k->make_units(s.units + j * units, t->in[1] + j * n, n);
+        k->make_units(s.units + j * units, t->in[1] + j * n, n, kernels_unit_order(k, &t->weight));
         s.x[j] = s.units + j * units;
         s.out[j] = t->out + j * t->what.m;
     }

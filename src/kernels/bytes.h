@@ -38,6 +38,19 @@ LANES_INLINE bytes bytes_join(const uint8_t *first, const uint8_t *second)
 #endif
 }
 
+/* A unit's bytes from row order to UNIT_ORDER_PAIRS. */
+LANES_INLINE void unit_part_pairs(void *bytes_of_unit)
+{
+    uint8_t from[UNIT], to[UNIT];
+    memcpy(from, bytes_of_unit, sizeof from);
+    for (size_t half = 0; half < UNIT; half += UNIT / 2)
+        for (size_t i = 0; i < UNIT / 4; i++) {
+            to[half + i] = from[half + 2 * i];
+            to[half + UNIT / 4 + i] = from[half + 2 * i + 1];
+        }
+    memcpy(bytes_of_unit, to, sizeof to);
+}
+
 /* ---------------------------------------------------------------- products
  * AVX2 alone has its own: units_dot_avx2.h. */
 

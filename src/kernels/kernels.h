@@ -36,6 +36,24 @@ struct integer_unit {
     float sums_16[UNIT / 16]; /* Σ x of numbers 16i … 16i + 15 */
 };
 
+/* The order of the numbers in a unit's high and low, not of its scales and sums.  A product of a
+ * group is exact, so a kernel set may have them as they meet a format's weights after the fewest
+ * instructions.  Number n, in eights e = n / 8:
+ *
+ *     row      as in the row
+ *     k_64     e = 8c + 4p + i (c, i below 4) at 16p + 8(i % 2) + 4(c % 2) + 2(i / 2) + c / 2
+ *     k_32     the same at 16p + 4i + 2(c % 2) + c / 2
+ *     halves   e = 16h + 8p + 2j + i (j below 4) at 16p + 8i + 2j + h
+ *     pairs    of each 128 the even numbers, then the odd ones */
+enum unit_order {
+    UNIT_ORDER_ROW,
+    UNIT_ORDER_K_64,
+    UNIT_ORDER_K_32,
+    UNIT_ORDER_HALVES,
+    UNIT_ORDER_PAIRS,
+    UNIT_ORDER_COUNT
+};
+
 /* Units of a row of n numbers; the last one is filled up with zeroes. */
 static inline size_t units_of(size_t n)
 {
@@ -48,7 +66,8 @@ struct integer_block {
     const struct weight *weight;
     uint64_t first;
     size_t count;
-    const struct integer_unit *const *x; /* x_rows pointers to units_of(cols) */
+    const struct integer_unit *const *x; /* x_rows pointers to units_of(cols), in the order of
+                                            kernels_unit_order */
     float *const *out;                   /* x_rows pointers to `count` floats */
     size_t x_rows;
     bool add; /* to what is there */
@@ -138,8 +157,9 @@ struct kernels {
 
     /* By format; NULL where numbers are not integers.  Called where kernels_have_integers. */
     integer_dot_function integer_dot[FORMAT_COUNT];
+    enum unit_order unit_orders[FORMAT_COUNT]; /* by format; see kernels_unit_order */
     /* The n floats of x as units_of(n) units.  What is not finite makes its 32 numbers NaN. */
-    void (*make_units)(struct integer_unit *out, const float *x, size_t n);
+    void (*make_units)(struct integer_unit *out, const float *x, size_t n, enum unit_order order);
     /* By format; NULL where numbers are not floats. */
     float_dot_function float_dot[FORMAT_COUNT];
 
@@ -205,6 +225,13 @@ static inline const struct matrix_unit *kernels_matrix(const struct kernels *ker
 {
     bool integers = kernels->integer_matrix && kernels_have_integers(kernels, weight);
     return integers ? kernels->integer_matrix : kernels->matrix;
+}
+
+/* How integer_dot wants the activations that are multiplied with `weight`. */
+static inline enum unit_order kernels_unit_order(const struct kernels *kernels,
+                                                 const struct weight *weight)
+{
+    return kernels->unit_orders[weight->format];
 }
 
 /* Whether products with `weight` can be made of its floats as they are stored. */

@@ -43,6 +43,7 @@ const struct kernels NAMED(kernels) = {
                     [FORMAT_F8_E5M2] = NAMED(dequantise_e5m2) },
 #define INTEGER_DOT(id, name, below, group, bytes) [FORMAT_##id] = NAMED(integer_dot_##name),
     .integer_dot = { UNIT_FORMATS(INTEGER_DOT) },
+    .unit_orders = { UNIT_ORDERS },
     .make_units = NAMED(make_units),
     .float_dot = { [FORMAT_F32] = NAMED(float_dot_f32),
                    [FORMAT_F16] = NAMED(float_dot_f16),

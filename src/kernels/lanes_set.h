@@ -55,7 +55,21 @@ extern const struct kernels NAMED(kernels);
     void NAMED(integer_dot_##name)(const struct integer_block *block);
 UNIT_FORMATS(DECLARE_INTEGER_DOT)
 #undef DECLARE_INTEGER_DOT
-void NAMED(make_units)(struct integer_unit *out, const float *x, size_t n);
+void NAMED(make_units)(struct integer_unit *out, const float *x, size_t n, enum unit_order order);
+
+/* By format, how units_dot.c wants activations; all others as in the row. */
+#if defined(__AVX2__)
+#if defined(__AVX512BW__)
+#define UNIT_ORDER_K UNIT_ORDER_K_64
+#else
+#define UNIT_ORDER_K UNIT_ORDER_K_32
+#endif
+#define UNIT_ORDERS                                                                                \
+    [FORMAT_Q4_K] = UNIT_ORDER_K, [FORMAT_Q5_K] = UNIT_ORDER_K, [FORMAT_Q6_K] = UNIT_ORDER_HALVES, \
+    [FORMAT_AFFINE4] = UNIT_ORDER_PAIRS
+#else
+#define UNIT_ORDERS [0] = UNIT_ORDER_ROW
+#endif
 
 extern const struct matrix_unit NAMED(matrix); /* where multiplying and adding is one step */
 

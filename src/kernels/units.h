@@ -37,6 +37,9 @@ struct unit_kind {
     bool wide; /* numbers above 127 occur */
     int group; /* numbers that share a scale: 16 or 32 */
     int bytes; /* of a unit's values */
+    enum unit_order order;
+    enum format format;
+    bool usual; /* an affine format whose units are all whole, with 16-bit scales */
 };
 
 /* The first unit of a row; `count` is the caller's to set. */
@@ -133,14 +136,19 @@ LANES_INLINE void load_q5_k(struct unit *u, const struct unit_place *at)
                                                                << 4;
 }
 
-LANES_INLINE void load_q6_k(struct unit *u, const struct unit_place *at)
+LANES_INLINE void load_q6_k_scales(struct unit *u, const struct block_q6_k *b)
 {
-    const struct block_q6_k *b = (const struct block_q6_k *)at->values + at->index;
     byte_lanes scales;
     memcpy(&scales, b->scales, sizeof scales);
     /* Signed bytes: 128 more as unsigned ones. */
     u->scale = (lanes_from_bytes(scales ^ 128) - 128.0f) * unit_f16(b->d);
     u->min = u->scale * -32.0f;
+}
+
+LANES_INLINE void load_q6_k(struct unit *u, const struct unit_place *at)
+{
+    const struct block_q6_k *b = (const struct block_q6_k *)at->values + at->index;
+    load_q6_k_scales(u, b);
     for (unsigned n = 0; n < 2; n++) {
         bytes low = bytes_load(b->ql + 64 * n);
 #if defined(__AVX512BW__) /* the two bits come to their place at once; what else moves is masked */

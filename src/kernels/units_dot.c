@@ -11,6 +11,9 @@
  * any instruction set; what is free is the order of numbers in a group. */
 #include "kernels/lanes_set.h"
 
+/* Each has STREAMS, the rows that are read at once from places far apart: the memory gives a core
+ * more in several streams than in one; TOGETHER, the products that have a struct sums in common and
+ * are added to it in turn; and a dot_unit, weights as load_for_dot leaves them in kind.order. */
 #if defined(__AVX512BW__)
 #include "kernels/units_dot_avx512.h"
 #elif defined(__AVX2__)
@@ -28,11 +31,6 @@ enum { PRODUCTS = 4 };
 /* Rows follow each other in memory; so far ahead they are asked for, where one stream is read
  * and where several are.  Beyond the end of a matrix that does nothing. */
 enum { FETCH_AHEAD = 12288, FETCH_AHEAD_EACH = 1024 };
-
-/* STREAMS rows are read at once from places far apart: the memory gives a core more in several
- * streams than in one.  TOGETHER products have a struct sums in common, and are added to it in
- * turn. */
-typedef void (*dot_loader)(dot_unit *u, const struct unit_place *at);
 
 LANES_INLINE void fetch_ahead(const struct unit_place *at, int unit_bytes, size_t distance)
 {
@@ -53,18 +51,19 @@ LANES_INLINE void fetch_scales(const struct weight *w, const struct unit_place *
 
 /* Unit `index` of a row, of which `left` numbers are left. */
 LANES_INLINE void load_unit(dot_unit *unit, struct unit_place *at, size_t index, size_t left,
-                            dot_loader load, struct unit_kind kind)
+                            unit_loader load, struct unit_kind kind)
 {
     at->index = index;
     at->count = min_size(UNIT, left);
     fetch_ahead(at, kind.bytes, STREAMS == 1 ? FETCH_AHEAD : FETCH_AHEAD_EACH);
-    load(unit, at);
+    load_for_dot(unit, at, load, kind);
 }
 
 /* STREAMS rows with one of activations. */
-LANES_INLINE void add_rows(struct sums *sums, struct unit_place *at, const struct integer_unit *x,
-                           dot_loader load, struct unit_kind kind)
+LANES_INLINE void add_rows(struct sums *out, struct unit_place *at, const struct integer_unit *x,
+                           unit_loader load, struct unit_kind kind)
 {
+    struct sums sums[STREAMS / TOGETHER] = { 0 }; /* in registers until the rows end */
     size_t cols = at->weight->cols;
     for (size_t index = 0; UNIT * index < cols; index++) {
 #pragma GCC unroll 4
@@ -74,11 +73,12 @@ LANES_INLINE void add_rows(struct sums *sums, struct unit_place *at, const struc
             add_product(&sums[i / TOGETHER], i % TOGETHER, &unit, x + index, kind);
         }
     }
+    memcpy(out, sums, sizeof sums);
 }
 
 /* One row with PRODUCTS of activations. */
 LANES_INLINE void add_shared(struct sums *sums, struct unit_place *at,
-                             const struct integer_unit *const *x, dot_loader load,
+                             const struct integer_unit *const *x, unit_loader load,
                              struct unit_kind kind)
 {
     size_t cols = at->weight->cols;
@@ -103,9 +103,9 @@ struct dot_rows {
 };
 
 LANES_INLINE void dot_rows_with_one(const struct integer_block *b, struct dot_rows rows, size_t x,
-                                    dot_loader load, struct unit_kind kind)
+                                    unit_loader load, struct unit_kind kind)
 {
-    struct sums sums[PRODUCTS / TOGETHER] = { 0 };
+    struct sums sums[PRODUCTS / TOGETHER];
     struct unit_place at[PRODUCTS];
     float products[PRODUCTS];
     for (size_t i = 0; i < PRODUCTS; i++) {
@@ -121,7 +121,7 @@ LANES_INLINE void dot_rows_with_one(const struct integer_block *b, struct dot_ro
 }
 
 LANES_INLINE void dot_one_with_some(const struct integer_block *b, size_t row, size_t x,
-                                    dot_loader load, struct unit_kind kind)
+                                    unit_loader load, struct unit_kind kind)
 {
     struct sums sums[PRODUCTS / TOGETHER] = { 0 };
     struct unit_place at = unit_row(b->weight, b->first + row);
@@ -153,7 +153,7 @@ LANES_INLINE struct dot_rows rows_at(const struct integer_block *b, size_t i)
                        : (struct dot_rows){ PRODUCTS * i, 1, PRODUCTS };
 }
 
-LANES_INLINE void dot_all(const struct integer_block *b, dot_loader load, struct unit_kind kind)
+LANES_INLINE void dot_all(const struct integer_block *b, unit_loader load, struct unit_kind kind)
 {
     size_t j = 0;
     for (; j + PRODUCTS <= b->x_rows; j += PRODUCTS)
@@ -165,44 +165,25 @@ LANES_INLINE void dot_all(const struct integer_block *b, dot_loader load, struct
     }
 }
 
-#if defined(__AVX512VNNI__)
-/* The numbers of odd groups are the upper halves of bytes: they stay there, 16 times as large,
- * and their scales are a 16th.  That gives the same bits. */
-LANES_INLINE void load_q4_k_in_place(struct unit *u, const struct unit_place *at)
-{
-    const struct block_q4_k *b = (const struct block_q4_k *)at->values + at->index;
-    const __m512i halves = _mm512_inserti64x4(_mm512_set1_epi8(15), _mm256_set1_epi8(-16), 1);
-    u->both = k_scales(b->d, b->scales, 0x1p-4f);
-    for (int v = 0; v < 4; v++) u->q[v] = halves_down(b->qs + 32 * v, 0, 0) & (bytes)halves;
-}
-#define load_q4_k load_q4_k_in_place
-#endif
+static const enum unit_order orders[FORMAT_COUNT] = { UNIT_ORDERS };
 
-#define DEFINE_LOADER(id, name, below, group, bytes)                                               \
-    LANES_INLINE void dot_load_##name(dot_unit *u, const struct unit_place *at)                    \
-    {                                                                                              \
-        load_in_row_order(u, at, load_##name, group);                                              \
-    }
-#define DEFINE_USUAL_LOADER(id, name, below, group, bytes)                                         \
-    DEFINE_LOADER(id, usual_##name, below, group, bytes)
-UNIT_FORMATS(DEFINE_LOADER)
-AFFINE_FORMATS(DEFINE_USUAL_LOADER)
+#define KIND(id, below, group, bytes, usual)                                                       \
+    ((struct unit_kind){ (below) > 128, group, bytes, orders[FORMAT_##id], FORMAT_##id, usual })
 
 #define DEFINE_BLOCK_DOT(id, name, below, group, bytes)                                            \
     void NAMED(integer_dot_##name)(const struct integer_block *block)                              \
     {                                                                                              \
-        dot_all(block, dot_load_##name, (struct unit_kind){ (below) > 128, group, bytes });        \
+        dot_all(block, load_##name, KIND(id, below, group, bytes, false));                         \
     }
 BLOCK_FORMATS(DEFINE_BLOCK_DOT)
 
 #define DEFINE_AFFINE_DOT(id, name, below, group, bytes)                                           \
     void NAMED(integer_dot_##name)(const struct integer_block *block)                              \
     {                                                                                              \
-        const struct unit_kind kind = { (below) > 128, group, bytes };                             \
         assert(block->weight->biases); /* the analyzer does not know the formats */                \
         if (affine_is_usual(block->weight))                                                        \
-            dot_all(block, dot_load_usual_##name, kind);                                           \
+            dot_all(block, load_usual_##name, KIND(id, below, group, bytes, true));                \
         else                                                                                       \
-            dot_all(block, dot_load_##name, kind);                                                 \
+            dot_all(block, load_##name, KIND(id, below, group, bytes, false));                     \
     }
 AFFINE_FORMATS(DEFINE_AFFINE_DOT)

@@ -89,10 +89,10 @@ LANES_INLINE void sum_four(float out[4], const struct sums *sums, struct unit_ki
     for (int i = 0; i < 4; i++) out[i] = lanes_sum(sums[i].all);
 }
 
-LANES_INLINE void load_in_row_order(dot_unit *u, const struct unit_place *at, unit_loader load,
-                                    int group)
+LANES_INLINE void load_for_dot(dot_unit *u, const struct unit_place *at, unit_loader load,
+                               struct unit_kind kind)
 {
-    (void)group;
+    (void)kind;
     load(u, at);
 }
 

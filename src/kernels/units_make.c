@@ -73,7 +73,52 @@ LANES_INLINE void make_32(struct integer_unit *unit, size_t place, lanes first, 
     unit->sums_16[place / 16 + 1] = sum2 * scale;
 }
 
-void NAMED(make_units)(struct integer_unit *out, const float *x, size_t n)
+/* Where eight `e` of a unit goes. */
+LANES_INLINE size_t place_of_eight(size_t e, enum unit_order order)
+{
+    size_t c = e / 8, p = e / 4 % 2, i = e % 4; /* a byte of K formats is of 64 numbers */
+    switch (order) {
+    case UNIT_ORDER_K_64:
+        return 16 * p + 8 * (i % 2) + 4 * (c % 2) + 2 * (i / 2) + c / 2;
+    case UNIT_ORDER_K_32:
+        return 16 * p + 4 * i + 2 * (c % 2) + c / 2;
+    case UNIT_ORDER_HALVES:
+        return 16 * (e / 8 % 2) + 8 * (e % 2) + 2 * (e / 2 % 4) + e / 16;
+    default:
+        return e;
+    }
+}
+
+LANES_INLINE void move_eights(int8_t *plane, enum unit_order order)
+{
+    int8_t from[UNIT];
+    memcpy(from, plane, sizeof from);
+#pragma GCC unroll 32
+    for (size_t e = 0; e < UNIT / 8; e++)
+        memcpy(plane + 8 * place_of_eight(e, order), from + 8 * e, 8);
+}
+
+static void put_in_order(int8_t *plane, enum unit_order order)
+{
+    switch (order) { /* constants from here on */
+    case UNIT_ORDER_K_64:
+        move_eights(plane, UNIT_ORDER_K_64);
+        break;
+    case UNIT_ORDER_K_32:
+        move_eights(plane, UNIT_ORDER_K_32);
+        break;
+    case UNIT_ORDER_HALVES:
+        move_eights(plane, UNIT_ORDER_HALVES);
+        break;
+    case UNIT_ORDER_PAIRS:
+        unit_part_pairs(plane);
+        break;
+    default:
+        break;
+    }
+}
+
+void NAMED(make_units)(struct integer_unit *out, const float *x, size_t n, enum unit_order order)
 {
     for (size_t i = 0; i < n; i += 32) {
         size_t left = n - i;
@@ -87,4 +132,8 @@ void NAMED(make_units)(struct integer_unit *out, const float *x, size_t n)
     }
     for (size_t i = align_up(n, 32); i % UNIT != 0; i += 32)
         make_32(out + i / UNIT, i % UNIT, (lanes){ 0 }, (lanes){ 0 });
+    for (size_t u = 0; u < units_of(n) && order != UNIT_ORDER_ROW; u++) {
+        put_in_order(out[u].high, order);
+        put_in_order(out[u].low, order);
+    }
 }

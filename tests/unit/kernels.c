@@ -141,7 +141,7 @@ static void infinite_activations_stay_visible(void **state)
         x[40] = INFINITY;
         x[100] = NAN;
         x[200] = 1e-44f;
-        kernels_at(&machine, s)->make_units(&unit, x, UNIT);
+        kernels_at(&machine, s)->make_units(&unit, x, UNIT, UNIT_ORDER_ROW);
         for (int i = 0; i < UNIT / 32; i++)
             assert_int_equal(isnan(unit.scales[i]) != 0, i == 40 / 32 || i == 100 / 32);
     }

@@ -95,10 +95,15 @@ void cpu_multiply_block(float results[ACTIVATION_ROWS][MATRIX_ROWS],
                         const struct matrix_block *block, const struct kernels *kernels,
                         const float *const *x, size_t x_rows);
 
-/* A row of n floats as units, or up to 16 of them as a pack; the workers share the numbers
+/* A row of n floats as units in some order, or up to 16 of them as a pack; the workers share the numbers
  * out.  A barrier must follow. */
-void cpu_make_units(struct integer_unit *units, const struct kernels *kernels, struct worker worker,
-                    const float *x, size_t n);
+struct units_wanted {
+    const struct kernels *kernels;
+    size_t n;
+    enum unit_order order;
+};
+void cpu_make_units(struct integer_unit *units, const struct units_wanted *wanted,
+                    struct worker worker, const float *x);
 void cpu_make_pack(uint16_t *pack, const struct matrix_unit *matrix, struct worker worker,
                    const float *const *x, size_t x_rows, size_t n);
 

@@ -91,13 +91,14 @@ mf_status cpu_run_experts(struct backend *backend, const struct expert_batch *ba
     return MF_OK;
 }
 
-/* Units for rows and hidden rows when decoding; packs for prompts. */
+/* Units for rows, in all orders that experts may want, and hidden rows when decoding; packs for
+ * prompts. */
 size_t cpu_expert_shared(const struct backend_sizes *sizes, const struct kernels *kernels,
                          unsigned workers)
 {
     size_t pairs = sizes->row_count * sizes->experts_per_row;
-    size_t units =
-        sizes->row_count * units_of(sizes->width) + pairs * units_of(sizes->expert_width);
+    size_t units = UNIT_ORDER_COUNT * sizes->row_count * units_of(sizes->width) +
+                   pairs * units_of(sizes->expert_width);
     return max_size(units * sizeof(struct integer_unit) / sizeof(float),
                     cpu_experts_matrix_shared(sizes, kernels, workers));
 }

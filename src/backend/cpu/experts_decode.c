@@ -15,11 +15,12 @@ enum { BLOCK_BYTES = 1 << 17, ROOM = 128 * ACTIVATION_ROWS };
 struct activations {
     const float *floats; /* [rows][width] */
     size_t width;
-    struct integer_unit *units; /* the same in integers; NULL: not wanted */
+    struct integer_unit *units[UNIT_ORDER_COUNT]; /* the same in integers; NULL: not wanted */
 };
 
 struct decode_experts {
     const struct expert_job *job;
+    bool integers;
     struct activations rows, hidden;
 };
 
@@ -37,8 +38,8 @@ struct decode_block {
 static void multiply_integers(const struct kernels *kernels, const struct decode_block *b)
 {
     const struct integer_unit *x[ACTIVATION_ROWS];
-    for (size_t j = 0; j < b->x_rows; j++)
-        x[j] = b->from->units + b->x[j] * units_of(b->from->width);
+    const struct integer_unit *units = b->from->units[kernels_unit_order(kernels, b->weight)];
+    for (size_t j = 0; j < b->x_rows; j++) x[j] = units + b->x[j] * units_of(b->from->width);
     kernels->integer_dot[b->weight->format](&(struct integer_block){ .weight = b->weight,
                                                                      .first = b->first,
                                                                      .count = b->count,
@@ -61,7 +62,7 @@ static void multiply_floats(const struct kernels *kernels, const struct decode_b
 
 static void multiply(const struct decode_experts *e, const struct decode_block *block)
 {
-    if (block->from->units)
+    if (e->integers)
         multiply_integers(e->job->kernels, block);
     else
         multiply_floats(e->job->kernels, block);
@@ -129,10 +130,14 @@ static void make_row_units(const struct decode_experts *e)
 {
     const struct expert_batch *batch = e->job->batch;
     const struct activations *a = &e->rows;
-    for (size_t r = 0; r < batch->row_count; r++) {
-        if (!batch->spans[batch->rows[r].span].decode) continue;
-        cpu_make_units(a->units + r * units_of(a->width), e->job->kernels, e->job->worker,
-                       a->floats + r * a->width, a->width);
+    for (enum unit_order order = 0; order < UNIT_ORDER_COUNT; order++) {
+        struct units_wanted wanted = { e->job->kernels, a->width, order };
+        if (!a->units[order]) continue;
+        for (size_t r = 0; r < batch->row_count; r++) {
+            if (!batch->spans[batch->rows[r].span].decode) continue;
+            cpu_make_units(a->units[order] + r * units_of(a->width), &wanted, e->job->worker,
+                           a->floats + r * a->width);
+        }
     }
     cpu_expert_meet(e->job, "rows to integers", batch->work_count);
 }
@@ -144,11 +149,12 @@ static void make_hidden_units(const struct decode_experts *e)
     const struct activations *a = &e->hidden;
     size_t turn = 0;
     for (size_t i = 0; i < batch->work_count; i++) {
+        enum unit_order order = kernels_unit_order(e->job->kernels, &batch->works[i].view.down);
         for (size_t p = 0; p < batch->works[i].pair_count; p++, turn++) {
             if (turn % e->job->worker.count != e->job->worker.index) continue;
             uint32_t pair = batch->works[i].pairs[p];
-            e->job->kernels->make_units(a->units + pair * units_of(a->width),
-                                        a->floats + pair * a->width, a->width);
+            e->job->kernels->make_units(a->units[order] + pair * units_of(a->width),
+                                        a->floats + pair * a->width, a->width, order);
         }
     }
     cpu_expert_meet(e->job, "hidden to integers", batch->work_count);
@@ -186,16 +192,36 @@ static void run_rows(const struct decode_experts *e, const struct weight *matrix
     for (struct share part; handout_next(&rows, &part);) run_part(e, matrix->rows, part, run);
 }
 
+/* Rows in each order that an expert's gate or up wants: one, as a rule.  A hidden row is one
+ * expert's, and is in the order of its down. */
+static void place_units(struct decode_experts *e)
+{
+    const struct expert_batch *batch = e->job->batch;
+    const struct kernels *kernels = e->job->kernels;
+    struct integer_unit *units = (struct integer_unit *)(void *)e->job->shared;
+    bool wanted[UNIT_ORDER_COUNT] = { false };
+    for (size_t i = 0; i < batch->work_count; i++) {
+        wanted[kernels_unit_order(kernels, &batch->works[i].view.gate)] = true;
+        wanted[kernels_unit_order(kernels, &batch->works[i].view.up)] = true;
+    }
+    for (size_t order = 0; order < UNIT_ORDER_COUNT; order++) {
+        if (!wanted[order]) continue;
+        e->rows.units[order] = units;
+        units += batch->row_count * units_of(e->rows.width);
+    }
+    for (size_t order = 0; order < UNIT_ORDER_COUNT; order++) e->hidden.units[order] = units;
+}
+
 static void run_experts(const struct expert_job *job, bool integers)
 {
     const struct expert_batch *batch = job->batch;
     const struct expert_view *view = &batch->works[0].view;
     struct decode_experts e = { .job = job,
-                                .rows = { batch->routed, view->gate.cols, NULL },
-                                .hidden = { batch->hidden, view->down.cols, NULL } };
+                                .integers = integers,
+                                .rows = { .floats = batch->routed, .width = view->gate.cols },
+                                .hidden = { .floats = batch->hidden, .width = view->down.cols } };
     if (integers) {
-        e.rows.units = (struct integer_unit *)(void *)job->shared;
-        e.hidden.units = e.rows.units + batch->row_count * units_of(e.rows.width);
+        place_units(&e);
         make_row_units(&e);
     }
     run_rows(&e, &view->gate, hidden_block);

@@ -62,7 +62,8 @@ static void multiply_rows(const struct cpu_job *job, const struct row_products *
         const struct integer_unit *x[ROWS_MAX];
         for (size_t j = 0; j < p->x_rows; j++) {
             x[j] = units + j * units_of(weight->cols);
-            job->kernels->make_units(units + j * units_of(weight->cols), p->x[j], weight->cols);
+            job->kernels->make_units(units + j * units_of(weight->cols), p->x[j], weight->cols,
+                                     kernels_unit_order(job->kernels, weight));
         }
         job->kernels->integer_dot[weight->format](&(struct integer_block){ .weight = weight,
                                                                            .first = p->first,

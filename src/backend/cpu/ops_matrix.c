@@ -56,10 +56,14 @@ static bool is_prepared(const struct cpu_job *job, const struct run *run, produc
     const struct op *op = job->op;
     if (op == job->graph->ops || run->count != job->frame->row_count) return false;
     const struct op *before = op - 1;
-    if (before->kind != OP_PROJECT || before->a.id != op->a.id) return false;
+    if (before->kind != OP_PROJECT || before->a.id != op->a.id ||
+        choose_way(job, before->weight, run->decode) != way)
+        return false;
+    const struct kernels *k = job->kernels;
     const struct weight *last = job_weight(job, before->weight), *now = job_weight(job, op->weight);
-    return choose_way(job, before->weight, run->decode) == way && last->cols == now->cols &&
-           kernels_matrix(job->kernels, last) == kernels_matrix(job->kernels, now);
+    return last->cols == now->cols && kernels_matrix(k, last) == kernels_matrix(k, now) &&
+           (way != cpu_multiply_integers ||
+            kernels_unit_order(k, last) == kernels_unit_order(k, now));
 }
 
 static void project(const struct cpu_job *job, bool add)

@@ -97,12 +97,13 @@ void cpu_multiply_exact(const struct product *p)
 
 /* ---------------------------------------------------------------- integers */
 
-void cpu_make_units(struct integer_unit *units, const struct kernels *kernels, struct worker worker,
-                    const float *x, size_t n)
+void cpu_make_units(struct integer_unit *units, const struct units_wanted *wanted,
+                    struct worker worker, const float *x)
 {
-    struct share share = worker_share(worker, n, UNIT);
+    struct share share = worker_share(worker, wanted->n, UNIT);
     if (share.begin < share.end)
-        kernels->make_units(units + share.begin / UNIT, x + share.begin, share.end - share.begin);
+        wanted->kernels->make_units(units + share.begin / UNIT, x + share.begin,
+                                    share.end - share.begin, wanted->order);
 }
 
 /* Rows `part` of the matrix with all rows of activations. */
@@ -134,9 +135,10 @@ void cpu_multiply_integers(const struct product *p)
     size_t per_row = units_of(p->weight->cols);
     struct integer_unit *units = (struct integer_unit *)(void *)p->shared;
     if (!p->prepared) {
+        struct units_wanted wanted = { p->kernels, p->weight->cols,
+                                       kernels_unit_order(p->kernels, p->weight) };
         for (size_t r = 0; r < p->x_rows; r++)
-            cpu_make_units(units + r * per_row, p->kernels, p->worker, x_row(p, r),
-                           p->weight->cols);
+            cpu_make_units(units + r * per_row, &wanted, p->worker, x_row(p, r));
         worker_barrier(p->worker);
     }
     struct handout rows = handout_begin(p->worker, p->weight->rows, handed_rows(p));
