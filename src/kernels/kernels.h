@@ -42,7 +42,7 @@ struct integer_unit {
  *
  *     row      as in the row
  *     k_64     e = 8c + 4p + i (c, i below 4) at 16p + 8(i % 2) + 4(c % 2) + 2(i / 2) + c / 2
- *     k_32     the same at 16p + 4i + 2(c % 2) + c / 2
+ *     k_32     the same at 16p + 4i + c
  *     halves   e = 16h + 8p + 2j + i (j below 4) at 16p + 8i + 2j + h
  *     pairs    of each 128 the even numbers, then the odd ones */
 enum unit_order {

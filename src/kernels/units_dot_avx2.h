@@ -90,11 +90,11 @@ LANES_INLINE __m256i dot_groups_of_32(const dot_unit *w, const struct integer_un
 {
     __m256i a, b;
     switch (kind.order) {
-    case UNIT_ORDER_K_32: /* lanes 2i and 2i + 1 of even groups 0 4 2 6, then of odd ones */
+    case UNIT_ORDER_K_32: /* two lanes are of a chunk: of its even group, of its odd one */
         a = dot_pieces(w->q, x, 0, 1, 4);
         b = dot_pieces(w->q, x, 4, 1, 4);
-        return _mm256_permutevar8x32_epi32(_mm256_hadd_epi32(a, b),
-                                           _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+        return _mm256_add_epi32(_mm256_blend_epi32(a, b, 0xaa),
+                                _mm256_shuffle_epi32(_mm256_blend_epi32(b, a, 0xaa), 0xb1));
     case UNIT_ORDER_PAIRS: /* a group has half of a piece of even numbers and one of odd ones */
         a = _mm256_hadd_epi32(dot_pieces(w->q, x, 0, 2, 2), dot_pieces(w->q, x, 1, 2, 2));
         b = _mm256_hadd_epi32(dot_pieces(w->q, x, 4, 2, 2), dot_pieces(w->q, x, 5, 2, 2));
@@ -233,17 +233,19 @@ LANES_INLINE void load_k_scales(dot_unit *u, const uint8_t *block)
     u->min[0] = _mm256_mul_ps(mins, _mm256_broadcastss_ps(_mm_movehdup_ps(d)));
 }
 
-/* Sixteen bytes of a chunk of 32, and of the next one. */
-LANES_INLINE __m256i of_two_chunks(const uint8_t *p)
+/* Sixteen bytes at p, and those 64 behind them: parts of two loads, as any unit can put them
+ * together and only two can move them. */
+LANES_INLINE __m256i two_sixteens(const uint8_t *p)
 {
-    return _mm256_loadu2_m128i((const __m128i *)(p + 32), (const __m128i *)p);
+    return _mm256_blend_epi32(_mm256_loadu_si256((const __m256i *)p),
+                              _mm256_loadu_si256((const __m256i *)(p + 48)), 0xf0);
 }
 
-/* Eight bytes i of chunks 0 2 1 3. */
+/* Eight bytes i of chunks 0 1 2 3. */
 LANES_INLINE void load_chunks(__m256i out[4], const uint8_t *qs)
 {
     for (int half = 0; half < 2; half++) {
-        __m256i a = of_two_chunks(qs + 16 * half), b = of_two_chunks(qs + 64 + 16 * half);
+        __m256i a = two_sixteens(qs + 16 * half), b = two_sixteens(qs + 32 + 16 * half);
         out[2 * half] = _mm256_unpacklo_epi64(a, b);
         out[2 * half + 1] = _mm256_unpackhi_epi64(a, b);
     }
@@ -265,7 +267,7 @@ LANES_INLINE void load_q4_k_pieces(dot_unit *u, const struct unit_place *at)
 LANES_INLINE void load_q5_k_pieces(dot_unit *u, const struct unit_place *at)
 {
     const struct block_q5_k *b = (const struct block_q5_k *)at->values + at->index;
-    const __m256i shifts = _mm256_setr_epi64x(0, 4, 2, 6), fifth = _mm256_set1_epi8(16);
+    const __m256i shifts = _mm256_setr_epi64x(0, 2, 4, 6), fifth = _mm256_set1_epi8(16);
     __m256i chunks[4];
     load_k_scales(u, b->d);
     load_chunks(chunks, b->qs);

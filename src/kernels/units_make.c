@@ -81,7 +81,7 @@ LANES_INLINE size_t place_of_eight(size_t e, enum unit_order order)
     case UNIT_ORDER_K_64:
         return 16 * p + 8 * (i % 2) + 4 * (c % 2) + 2 * (i / 2) + c / 2;
     case UNIT_ORDER_K_32:
-        return 16 * p + 4 * i + 2 * (c % 2) + c / 2;
+        return 16 * p + 4 * i + c;
     case UNIT_ORDER_HALVES:
         return 16 * (e / 8 % 2) + 8 * (e % 2) + 2 * (e / 2 % 4) + e / 16;
     default:
