@@ -112,12 +112,20 @@ LANES_INLINE lanes k_scales(const uint8_t *d, const uint8_t *scales, float odd)
     uint64_t m = (b & six) | (uint64_t)((c >> 4 & four) | (b >> 6 & two) << 4) << 32;
     /* In general registers: those for vectors are what products are short of. */
     __asm__("" : "+r"(s), "+r"(m));
+#if defined(__AVX512F__) /* the signs in a small register, before the factors are spread */
+    const __m512i spread = _mm512_setr_epi32(0, 2, 0, 2, 0, 2, 0, 2, 1, 1, 1, 1, 1, 1, 1, 1);
+    __m128i twice = _mm_shuffle_epi32(_mm_cvtsi32_si128((int)load_u32(d)), 0);
+    __m128 few = _mm_mul_ps(_mm_cvtph_ps(twice), _mm_setr_ps(1, -1, odd, 0));
+    lanes factors = (lanes)_mm512_permutexvar_ps(spread, _mm512_castps128_ps512(few));
+    return lanes_from_bytes((byte_lanes)(two_quads){ s, m }) * factors;
+#else
     eight_words first; /* two of them count; a whole register is one load */
     memcpy(&first, d, sizeof first);
     half_lanes both = half_lanes_from_16_bits(first, false);
     const lanes signs = { 1, odd, 1, odd, 1, odd, 1, odd, -1, -1, -1, -1, -1, -1, -1, -1 };
     lanes factors = lanes_two_eights(both);
     return lanes_from_bytes((byte_lanes)(two_quads){ s, m }) * (factors * signs);
+#endif
 }
 
 LANES_INLINE void load_q4_k(struct unit *u, const struct unit_place *at)
