@@ -95,8 +95,8 @@ void cpu_multiply_block(float results[ACTIVATION_ROWS][MATRIX_ROWS],
                         const struct matrix_block *block, const struct kernels *kernels,
                         const float *const *x, size_t x_rows);
 
-/* A row of n floats as units in some order, or up to 16 of them as a pack; the workers share the numbers
- * out.  A barrier must follow. */
+/* A row of n floats as units in some order, or up to 16 of them as a pack; the workers share the
+ * numbers out.  A barrier must follow. */
 struct units_wanted {
     const struct kernels *kernels;
     size_t n;
