@@ -1,4 +1,5 @@
-/* units_matrix.c: a matrix unit made of vectors, for CPUs that have no other.
+/* units_matrix.c: a matrix unit made of f32 vectors, for CPUs without quick bf16; where there is an
+ * integer_matrix.c, it takes the weights that are floats.
  *
  * 32 rows of weights become f32 in memory, and are multiplied with packs; a lane is a row of
  * activations, a weight is spread over all lanes:
