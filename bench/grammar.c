@@ -9,10 +9,10 @@
  * CSV on stdout: grammar, pass, masks, median, 99th percentile and worst microseconds. */
 #include "base/arena.h"
 #include "base/json.h"
-#include "engine/answer_grammar.h"
-#include "engine/code_ranges.h"
-#include "engine/grammar_matcher.h"
-#include "engine/random.h"
+#include "chat/constraint.h"
+#include "grammar/code_ranges.h"
+#include "grammar/matcher.h"
+#include "sampling/random.h"
 
 #include <stdio.h>
 #include <stdlib.h>

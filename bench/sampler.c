@@ -2,8 +2,8 @@
  *
  * CSV on stdout: case, microseconds per pick (best, median and worst of the rounds). */
 #include "base/arena.h"
-#include "engine/random.h"
-#include "engine/sampler.h"
+#include "sampling/random.h"
+#include "sampling/sampler.h"
 
 #include <math.h>
 #include <stdio.h>

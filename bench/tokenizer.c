@@ -6,7 +6,7 @@
  * tokenizer slow. */
 #include "base/file.h"
 #include "base/utf8.h"
-#include "model/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,10 +5,11 @@
 cd "$(dirname "$0")/.." || exit 1
 tools/sources.sh src apps | xargs awk '
 BEGIN {
-    count = split("base quant files model kernels backend plan experts state engine api", order)
+    count = split("base quant io checkpoint tokenizer jinja sampling grammar chat model convert kernels " \
+                  "backend experts state engine api compat", order)
     for (i = 1; i <= count; i++) level[order[i]] = i
     level["apps"] = count + 1
-    hidden["kernels"] = " files model "
+    hidden["kernels"] = " io checkpoint tokenizer jinja sampling grammar chat model convert "
 }
 FNR == 1 {
     split(FILENAME, part, "/")

@@ -10,7 +10,7 @@
     OUT/artifacts/tokenizer.bin, vocab.bin
     OUT/root/packed_experts[_2bit]/layer_NN.bin, layout.json
 
-src/files/seeds_layout.h and src/model/tokenizer_ancestors.c draw the files.  Standard library only.
+src/checkpoint/ancestors.h and src/tokenizer/load_ancestors.c draw the files.  Standard library only.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-/* cases_attend.c: attention over a cache of f16 (kernels/attend.h).
+/* cases_attend.c: attention over a cache of f16 (kernels/attention/attention.h).
  *
  * n is the width of keys and queries, m that of values.  Bounds are relative to the largest
  * result: f32 sets differ by rounding, a matrix unit rounds queries, keys, weights and

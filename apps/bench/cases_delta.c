@@ -1,4 +1,4 @@
-/* cases_delta.c: the gated delta rule and what goes with it (kernels/delta.h).
+/* cases_delta.c: the gated delta rule and what goes with it (kernels/delta/delta.h).
  *
  * n are the keys, m the values of a head.  The plain step gives the same bits everywhere;
  * the others are f32 in an order of their own: within 1e-5 of the largest result. */

@@ -5,7 +5,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "files/async_read.h"
+#include "io/async_read.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -43,12 +43,12 @@ void workload_count(struct workload *out, const mf_model *model)
     const struct model_config *c = &model->model.config;
     const struct weights *weights = &model->model.weights;
     *out = (struct workload){
-        .weight_bytes = weight_bytes(&weights->slots[SLOT_HEAD]) +
-                        weight_bytes(&weights->slots[SLOT_FINAL_NORM]) +
-                        weights->slots[SLOT_EMBEDDING].row_bytes,
+        .weight_bytes = weight_bytes(&weights->slots[WEIGHT_HEAD]) +
+                        weight_bytes(&weights->slots[WEIGHT_FINAL_NORM]) +
+                        weights->slots[WEIGHT_EMBEDDING].row_bytes,
         .state_position_bytes = sequence_bytes_per_token(c, model->engine->backend->kv_format),
         .state_fixed_bytes = 2 * sequence_fixed_bytes(c),
-        .head_flops = weight_flops(&weights->slots[SLOT_HEAD]),
+        .head_flops = weight_flops(&weights->slots[WEIGHT_HEAD]),
     };
     for (uint32_t i = 0; i < c->layer_count; i++) {
         const struct layer_weights *layer = &weights->layers[i];

@@ -3,7 +3,7 @@
 #include "streams.h"
 
 #include "base/status.h"
-#include "model/output_family.h"
+#include "chat/output_family.h"
 
 #include <stdlib.h>
 

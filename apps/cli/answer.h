@@ -8,9 +8,9 @@
 #ifndef CLI_ANSWER_H
 #define CLI_ANSWER_H
 
-#include "engine/stop_strings.h"
-#include "model/output_parser.h"
-#include "model/tokenizer.h"
+#include "chat/stop_strings.h"
+#include "chat/output_parser.h"
+#include "tokenizer/tokenizer.h"
 #include "terminal.h"
 
 enum reasoning_view {

@@ -7,7 +7,7 @@
 #include "base/arena.h"
 #include "base/machine.h"
 #include "base/status.h"
-#include "model/convert.h"
+#include "convert/convert.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include "json_lines.h"
 
 #include "base/status.h"
-#include "model/output_parser.h"
+#include "chat/output_parser.h"
 
 #include <stdlib.h>
 

@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "base/status.h"
-#include "model/chat_template.h"
+#include "chat/template.h"
 
 #include <stdlib.h>
 
@@ -39,7 +39,7 @@ struct renderer {
     json_t *bos, *eos;          /* strings, or NULL */
 };
 
-static const struct chat_render_options render_options = { .now = chat_clock_local };
+static const struct jinja_options render_options = { .now = jinja_clock_local };
 
 /* Every key of the conversation is a variable of the template, those in "kwargs" too. */
 static json_t *context_new(const json_t *conversation, const struct renderer *renderer)
@@ -64,7 +64,7 @@ static json_t *context_new(const json_t *conversation, const struct renderer *re
 static mf_status render_line(json_t **out, const struct chat_template *chat, const json_t *context,
                              mf_error *why)
 {
-    struct chat_error detail = { 0 };
+    struct jinja_error detail = { 0 };
     char *text = NULL;
     size_t length = 0;
     mf_status status =
@@ -73,11 +73,11 @@ static mf_status render_line(json_t **out, const struct chat_template *chat, con
     if (status == MF_OK) {
         *out = json_pack("{s:s%}", "text", text, length);
     } else if (status == MF_ERR_TEMPLATE) {
-        *out = json_pack("{s:{s:s,s:s}}", "error", "kind", chat_error_kind_name(detail.kind),
+        *out = json_pack("{s:{s:s,s:s}}", "error", "kind", jinja_error_kind_name(detail.kind),
                          "message", detail.message ? detail.message : why->text);
         status = MF_OK;
     }
-    chat_error_clear(&detail);
+    jinja_error_clear(&detail);
     free(text);
     return status;
 }
@@ -93,8 +93,8 @@ static mf_status answer_bare(json_t **out, const json_t *line, mf_error *why)
                                                json_string_length(source), "template", why);
 
     if (status == MF_ERR_TEMPLATE) {
-        *out = json_pack("{s:{s:s,s:s}}", "error", "kind", chat_error_kind_name(CHAT_ERROR_SYNTAX),
-                         "message", why->text);
+        *out = json_pack("{s:{s:s,s:s}}", "error", "kind",
+                         jinja_error_kind_name(JINJA_ERROR_SYNTAX), "message", why->text);
         status = MF_OK;
     } else if (status == MF_OK) {
         status = render_line(out, chat, json_is_object(context) ? context : empty, why);

@@ -2,7 +2,7 @@
 
 #include "api/handles.h"
 #include "base/status.h"
-#include "engine/grammar_vocabulary.h"
+#include "grammar/vocabulary.h"
 
 #include <stdlib.h>
 

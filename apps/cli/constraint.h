@@ -5,8 +5,8 @@
 #ifndef CLI_CONSTRAINT_H
 #define CLI_CONSTRAINT_H
 
-#include "engine/answer_grammar.h"
-#include "engine/grammar_matcher.h"
+#include "chat/constraint.h"
+#include "grammar/matcher.h"
 #include "opened.h"
 
 struct constraint_settings {

@@ -103,7 +103,7 @@ static mf_status last_text_new(char **out, size_t *length, const struct conversa
 mf_status conversation_render_new(char **out, size_t *length,
                                   const struct conversation *conversation, mf_error *why)
 {
-    static const struct chat_render_options options = { .now = chat_clock_local };
+    static const struct jinja_options options = { .now = jinja_clock_local };
     json_t *context;
     mf_status status;
 

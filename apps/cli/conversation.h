@@ -10,7 +10,7 @@
 #define CLI_CONVERSATION_H
 
 #include "base/json.h"
-#include "model/chat_template.h"
+#include "chat/template.h"
 #include "opened.h"
 #include "terminal.h"
 

@@ -7,8 +7,8 @@
 #ifndef CLI_GENERATION_H
 #define CLI_GENERATION_H
 
-#include "engine/grammar_matcher.h"
-#include "engine/sampler.h"
+#include "grammar/matcher.h"
+#include "sampling/sampler.h"
 #include "opened.h"
 #include "terminal.h"
 

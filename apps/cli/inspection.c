@@ -3,9 +3,9 @@
 #include "model_path.h"
 
 #include "base/status.h"
-#include "files/gguf_file.h"
-#include "files/safetensors.h"
-#include "files/seeds_layout.h"
+#include "checkpoint/gguf.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/ancestors.h"
 #include "model/families.h"
 #include "state/sequence.h"
 
@@ -22,42 +22,42 @@ const char *const class_names[CLASS_COUNT] = {
 
 /* ----------------------------------------------------------------- classes */
 
-static enum tensor_class class_of(enum slot slot)
+static enum tensor_class class_of(enum weight_id slot)
 {
     switch (slot) {
-    case SLOT_EMBEDDING:
+    case WEIGHT_EMBEDDING:
         return CLASS_EMBEDDING;
-    case SLOT_HEAD:
+    case WEIGHT_HEAD:
         return CLASS_HEAD;
-    case SLOT_FINAL_NORM:
-    case SLOT_MIXER_NORM:
-    case SLOT_FFN_NORM:
-    case SLOT_Q_NORM:
-    case SLOT_K_NORM:
-    case SLOT_Q_A_NORM:
-    case SLOT_KV_A_NORM:
-    case SLOT_DELTA_NORM:
+    case WEIGHT_FINAL_NORM:
+    case WEIGHT_MIXER_NORM:
+    case WEIGHT_FFN_NORM:
+    case WEIGHT_Q_NORM:
+    case WEIGHT_K_NORM:
+    case WEIGHT_Q_A_NORM:
+    case WEIGHT_KV_A_NORM:
+    case WEIGHT_DELTA_NORM:
         return CLASS_NORMS;
-    case SLOT_DELTA_QKV:
-    case SLOT_DELTA_Z:
-    case SLOT_DELTA_B:
-    case SLOT_DELTA_A:
-    case SLOT_DELTA_CONV:
-    case SLOT_DELTA_DECAY:
-    case SLOT_DELTA_DT_BIAS:
-    case SLOT_DELTA_OUT:
+    case WEIGHT_DELTA_QKV:
+    case WEIGHT_DELTA_Z:
+    case WEIGHT_DELTA_B:
+    case WEIGHT_DELTA_A:
+    case WEIGHT_DELTA_CONV:
+    case WEIGHT_DELTA_DECAY:
+    case WEIGHT_DELTA_DT_BIAS:
+    case WEIGHT_DELTA_OUT:
         return CLASS_DELTA;
-    case SLOT_ROUTER:
-    case SLOT_ROUTER_BIAS:
+    case WEIGHT_ROUTER:
+    case WEIGHT_ROUTER_BIAS:
         return CLASS_ROUTERS;
-    case SLOT_SHARED_GATE:
-    case SLOT_SHARED_UP:
-    case SLOT_SHARED_DOWN:
-    case SLOT_SHARED_SCALE:
+    case WEIGHT_SHARED_GATE:
+    case WEIGHT_SHARED_UP:
+    case WEIGHT_SHARED_DOWN:
+    case WEIGHT_SHARED_SCALE:
         return CLASS_SHARED;
-    case SLOT_DENSE_GATE:
-    case SLOT_DENSE_UP:
-    case SLOT_DENSE_DOWN:
+    case WEIGHT_DENSE_GATE:
+    case WEIGHT_DENSE_UP:
+    case WEIGHT_DENSE_DOWN:
         return CLASS_DENSE;
     default:
         return CLASS_ATTENTION;
@@ -191,7 +191,7 @@ static mf_status list_directory(struct inspection *i, mf_error *why)
     json_decref(config);
     ancestors = strcmp(parts, i->path) != 0;
     i->layout = ancestors ? "ancestors" : "safetensors";
-    return ancestors ? seeds_layout_open_parent(&i->listed, &files_posix, i->path, false, why)
+    return ancestors ? ancestors_open_parent(&i->listed, &files_posix, i->path, false, why)
                      : safetensors_open(&i->listed, &files_posix, i->path, why);
 }
 
@@ -295,7 +295,7 @@ struct parameter_counts inspection_parameters(const struct inspection *inspectio
 struct token_bytes inspection_token_bytes(const struct inspection *inspection)
 {
     const struct model_config *config = &inspection->model.config;
-    const struct weight *embedding = &inspection->model.weights.slots[SLOT_EMBEDDING];
+    const struct weight *embedding = &inspection->model.weights.slots[WEIGHT_EMBEDDING];
     struct token_bytes out = { .state = sequence_bytes_per_token(config, KV_F16) };
     bool tied = inspection_sum(inspection, CLASS_HEAD, -1).bytes == 0;
 

@@ -4,7 +4,7 @@
 
 #include "base/arena.h"
 #include "base/status.h"
-#include "files/gguf_file.h"
+#include "checkpoint/gguf.h"
 #include "model/model.h"
 
 /* ------------------------------------------------------------------- GGUF */

@@ -4,8 +4,8 @@
 #define CLI_MODEL_PARTS_H
 
 #include "base/json.h"
-#include "model/chat_template.h"
-#include "model/tokenizer.h"
+#include "chat/template.h"
+#include "tokenizer/tokenizer.h"
 
 /* `model` as typed after -m, NULL: the embedded one; see model_path.h. */
 mf_status model_tokenizer_new(struct tokenizer **out, const char *model, mf_error *why);

@@ -3,7 +3,7 @@
 #define CLI_OPENED_H
 
 #include "command.h"
-#include "model/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "trace_file.h"
 
 struct opened {

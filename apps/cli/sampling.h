@@ -3,8 +3,8 @@
 #ifndef CLI_SAMPLING_H
 #define CLI_SAMPLING_H
 
-#include "engine/sampler.h"
-#include "engine/stop_strings.h"
+#include "sampling/sampler.h"
+#include "chat/stop_strings.h"
 #include "opened.h"
 #include "options.h"
 

@@ -2,7 +2,7 @@
 #ifndef CLI_TOKEN_TEXT_H
 #define CLI_TOKEN_TEXT_H
 
-#include "model/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
 #define API_HANDLES_H
 
 #include "base/machine.h"
-#include "engine/sampler.h"
+#include "sampling/sampler.h"
 #include "engine/session.h"
 #include "model/families.h"
 #include "model/model.h"
@@ -56,7 +56,7 @@ void api_dismiss_session(mf_session *session);
 
 /* mf_model_open for any source. */
 mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
-                         const struct seeds_paths *seeds, const mf_model_options *options,
+                         const struct ancestors_paths *ancestors, const mf_model_options *options,
                          mf_error *why);
 
 /* The part of it that makes the store: all but the weights.  model->experts is NULL after a

@@ -140,7 +140,7 @@ mf_status api_open_experts(mf_model *model, const mf_model_options *options, mf_
 }
 
 mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
-                         const struct seeds_paths *seeds, const mf_model_options *options,
+                         const struct ancestors_paths *ancestors, const mf_model_options *options,
                          mf_error *why)
 {
     mf_model_options none = { 0 };
@@ -153,7 +153,7 @@ mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
     struct model_source source = { .files = &engine->files,
                                    .allocator = &engine->allocator,
                                    .path = path,
-                                   .seeds = seeds,
+                                   .ancestors = ancestors,
                                    .logger = &engine->logger,
                                    .uncached = options->memory_bytes != 0 };
     mf_status status = model_open(&model->model, &source, why);

@@ -26,7 +26,7 @@ enum kv_format { KV_F32, KV_F16 };
  *     full attention     keys [kv_heads][64][head_width]  [kv_heads][head_width][64]
  *                        values [kv_heads][64][head_width]
  *     latent attention   keys [64][latent | rope]; no values
- * Keys by channel put the positions of a page side by side (kernels/attend.h). */
+ * Keys by channel put the positions of a page side by side (kernels/attention/attention.h). */
 struct kv_view {
     uint8_t *keys, *values; /* of the layer's pool */
     const uint32_t *pages;  /* block table of the sequence */
@@ -44,7 +44,7 @@ static inline void *kv_page(const struct kv_view *kv, uint8_t *keys_or_values, s
  * which may be the same.  conv: [taps - 1][channels], oldest first.
  * delta: [value_heads][value_width][key_width].
  * open: tuned arithmetic only, the rows of a chunk that prompt rows have begun and not filled;
- * delta is then the state before them (kernels/delta.h).  delta_open_floats numbers:
+ * delta is then the state before them (kernels/delta/delta.h).  delta_open_floats numbers:
  *     keys [key_heads][16][key_width], changes u [value_heads][16][padded values],
  *     decays [value_heads][16] */
 struct recurrent_view {

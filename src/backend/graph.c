@@ -103,7 +103,7 @@ void op_embed(struct graph *g, buffer x)
 {
     struct op op = start(OP_EMBED);
     op.out = x;
-    op.weight = SLOT_EMBEDDING;
+    op.weight = WEIGHT_EMBEDDING;
     finish(g, &op);
 }
 
@@ -115,7 +115,7 @@ void op_rope_angles(struct graph *g, buffer angles, const struct rope_shape *sha
     finish(g, &op);
 }
 
-void op_rms_norm_into(struct graph *g, buffer out, buffer a, enum slot weight, float epsilon)
+void op_rms_norm_into(struct graph *g, buffer out, buffer a, enum weight_id weight, float epsilon)
 {
     struct op op = start(OP_RMS_NORM);
     op.out = out;
@@ -125,14 +125,14 @@ void op_rms_norm_into(struct graph *g, buffer out, buffer a, enum slot weight, f
     finish(g, &op);
 }
 
-buffer op_rms_norm(struct graph *g, buffer a, enum slot weight, float epsilon)
+buffer op_rms_norm(struct graph *g, buffer a, enum weight_id weight, float epsilon)
 {
     buffer out = new_buffer(g, width_of(g, a));
     op_rms_norm_into(g, out, a, weight, epsilon);
     return out;
 }
 
-void op_head_norm(struct graph *g, buffer a, enum slot weight, float epsilon, uint32_t heads,
+void op_head_norm(struct graph *g, buffer a, enum weight_id weight, float epsilon, uint32_t heads,
                   uint32_t head_width)
 {
     struct op op = start(OP_HEAD_NORM);
@@ -144,7 +144,7 @@ void op_head_norm(struct graph *g, buffer a, enum slot weight, float epsilon, ui
     finish(g, &op);
 }
 
-static void project(struct graph *g, enum op_kind kind, buffer out, buffer a, enum slot weight)
+static void project(struct graph *g, enum op_kind kind, buffer out, buffer a, enum weight_id weight)
 {
     struct op op = start(kind);
     op.out = out;
@@ -153,19 +153,19 @@ static void project(struct graph *g, enum op_kind kind, buffer out, buffer a, en
     finish(g, &op);
 }
 
-void op_project_into(struct graph *g, buffer out, buffer a, enum slot weight)
+void op_project_into(struct graph *g, buffer out, buffer a, enum weight_id weight)
 {
     project(g, OP_PROJECT, out, a, weight);
 }
 
-buffer op_project(struct graph *g, buffer a, enum slot weight, uint32_t width)
+buffer op_project(struct graph *g, buffer a, enum weight_id weight, uint32_t width)
 {
     buffer out = new_buffer(g, width);
     project(g, OP_PROJECT, out, a, weight);
     return out;
 }
 
-void op_add_project(struct graph *g, buffer out, buffer a, enum slot weight)
+void op_add_project(struct graph *g, buffer out, buffer a, enum weight_id weight)
 {
     project(g, OP_ADD_PROJECT, out, a, weight);
 }
@@ -212,7 +212,7 @@ buffer op_attend(struct graph *g, buffer queries, const struct attention_shape *
     return op.out;
 }
 
-void op_latent_append(struct graph *g, buffer a, buffer angles, enum slot weight, float epsilon,
+void op_latent_append(struct graph *g, buffer a, buffer angles, enum weight_id weight, float epsilon,
                       const struct rope_shape *shape)
 {
     struct op op = start(OP_LATENT_APPEND);
@@ -254,7 +254,7 @@ buffer op_silu_multiply(struct graph *g, buffer gate, buffer up)
     return multiply(g, OP_SILU_MULTIPLY, gate, up);
 }
 
-buffer op_conv(struct graph *g, buffer a, enum slot weight, const struct delta_shape *shape)
+buffer op_conv(struct graph *g, buffer a, enum weight_id weight, const struct delta_shape *shape)
 {
     struct op op = start(OP_CONV);
     op.a = a;
@@ -281,15 +281,15 @@ buffer op_delta(struct graph *g, buffer mixed, buffer strength, buffer decay,
     op.a = mixed;
     op.b = strength;
     op.c = decay;
-    op.weight = SLOT_DELTA_DECAY;
-    op.weight2 = SLOT_DELTA_DT_BIAS;
+    op.weight = WEIGHT_DELTA_DECAY;
+    op.weight2 = WEIGHT_DELTA_DT_BIAS;
     op.delta = *shape;
     op.out = new_buffer(g, shape->value_heads * shape->value_width);
     finish(g, &op);
     return op.out;
 }
 
-buffer op_gated_norm(struct graph *g, buffer a, buffer gate, enum slot weight, float epsilon,
+buffer op_gated_norm(struct graph *g, buffer a, buffer gate, enum weight_id weight, float epsilon,
                      const struct delta_shape *shape)
 {
     struct op op = start(OP_GATED_NORM);

@@ -7,7 +7,7 @@
  *
  *     buffers   [rows][width] f32.  Shared ones live across graphs; the others
  *               only between their first and last use, and the plan lets those
- *               that never live together share memory (plan/buffers.h).
+ *               that never live together share memory (backend/buffers.h).
  *
  * Builders never fail half-way: when a graph is full that sticks, and
  * graph_check reports it. */
@@ -15,7 +15,7 @@
 #define BACKEND_GRAPH_H
 
 #include "base/common.h"
-#include "model/slots.h"
+#include "model/weight_names.h"
 #include "moeflux.h"
 
 /* An index in a struct of its own, so that a wrong wiring does not compile. */
@@ -99,7 +99,7 @@ struct op {
     enum op_kind kind;
     mf_stage stage;      /* for profiles */
     buffer out, a, b, c; /* as the list above says; unused ones are NO_BUFFER */
-    enum slot weight, weight2;
+    enum weight_id weight, weight2;
     float epsilon;
     uint32_t heads, head_width; /* of norms and rotations over heads */
     union {
@@ -144,13 +144,13 @@ static inline buffer graph_shared(enum shared_buffer which)
 /* One function per operation; those with a result of their own return its buffer. */
 void op_embed(struct graph *g, buffer x);
 void op_rope_angles(struct graph *g, buffer angles, const struct rope_shape *shape);
-buffer op_rms_norm(struct graph *g, buffer a, enum slot weight, float epsilon);
-void op_rms_norm_into(struct graph *g, buffer out, buffer a, enum slot weight, float epsilon);
-void op_head_norm(struct graph *g, buffer a, enum slot weight, float epsilon, uint32_t heads,
+buffer op_rms_norm(struct graph *g, buffer a, enum weight_id weight, float epsilon);
+void op_rms_norm_into(struct graph *g, buffer out, buffer a, enum weight_id weight, float epsilon);
+void op_head_norm(struct graph *g, buffer a, enum weight_id weight, float epsilon, uint32_t heads,
                   uint32_t head_width);
-buffer op_project(struct graph *g, buffer a, enum slot weight, uint32_t width);
-void op_project_into(struct graph *g, buffer out, buffer a, enum slot weight);
-void op_add_project(struct graph *g, buffer out, buffer a, enum slot weight);
+buffer op_project(struct graph *g, buffer a, enum weight_id weight, uint32_t width);
+void op_project_into(struct graph *g, buffer out, buffer a, enum weight_id weight);
+void op_add_project(struct graph *g, buffer out, buffer a, enum weight_id weight);
 void op_split_gate(struct graph *g, buffer *q, buffer *gate, buffer a,
                    const struct attention_shape *shape);
 void op_rope(struct graph *g, buffer a, buffer angles, uint32_t heads, uint32_t head_width,
@@ -158,16 +158,16 @@ void op_rope(struct graph *g, buffer a, buffer angles, uint32_t heads, uint32_t 
 void op_kv_append(struct graph *g, buffer keys, buffer values, const struct attention_shape *shape);
 buffer op_attend(struct graph *g, buffer queries, const struct attention_shape *shape);
 /* `a` is [latent | rope]: the latent is normalised with `weight`, the rest rotated. */
-void op_latent_append(struct graph *g, buffer a, buffer angles, enum slot weight, float epsilon,
+void op_latent_append(struct graph *g, buffer a, buffer angles, enum weight_id weight, float epsilon,
                       const struct rope_shape *shape);
 buffer op_latent_attend(struct graph *g, buffer queries, const struct latent_shape *shape);
 buffer op_sigmoid_multiply(struct graph *g, buffer a, buffer gate);
 buffer op_silu_multiply(struct graph *g, buffer gate, buffer up);
-buffer op_conv(struct graph *g, buffer a, enum slot weight, const struct delta_shape *shape);
+buffer op_conv(struct graph *g, buffer a, enum weight_id weight, const struct delta_shape *shape);
 void op_unit_norm(struct graph *g, buffer a, float epsilon, const struct delta_shape *shape);
 buffer op_delta(struct graph *g, buffer mixed, buffer strength, buffer decay,
                 const struct delta_shape *shape);
-buffer op_gated_norm(struct graph *g, buffer a, buffer gate, enum slot weight, float epsilon,
+buffer op_gated_norm(struct graph *g, buffer a, buffer gate, enum weight_id weight, float epsilon,
                      const struct delta_shape *shape);
 void op_route(struct graph *g, buffer logits, const struct router_shape *shape);
 /* `shared` and `scale` may be NO_BUFFER. */

@@ -35,12 +35,12 @@ static buffer build_attention(struct graph *g, const struct builder *b, buffer n
     uint32_t queries = c->heads * c->head_width, keys = c->kv_heads * c->head_width;
     buffer angles = graph_shared(SHARED_ANGLES), gate = NO_BUFFER;
 
-    buffer q = op_project(g, normed, SLOT_Q, c->output_gate ? 2 * queries : queries);
-    buffer k = op_project(g, normed, SLOT_K, keys);
-    buffer v = op_project(g, normed, SLOT_V, keys);
+    buffer q = op_project(g, normed, WEIGHT_Q, c->output_gate ? 2 * queries : queries);
+    buffer k = op_project(g, normed, WEIGHT_K, keys);
+    buffer v = op_project(g, normed, WEIGHT_V, keys);
     if (c->output_gate) op_split_gate(g, &q, &gate, q, &shape);
-    op_head_norm(g, q, SLOT_Q_NORM, c->norm_epsilon, c->heads, c->head_width);
-    op_head_norm(g, k, SLOT_K_NORM, c->norm_epsilon, c->kv_heads, c->head_width);
+    op_head_norm(g, q, WEIGHT_Q_NORM, c->norm_epsilon, c->heads, c->head_width);
+    op_head_norm(g, k, WEIGHT_K_NORM, c->norm_epsilon, c->kv_heads, c->head_width);
     op_rope(g, q, angles, c->heads, c->head_width, &b->rope);
     op_rope(g, k, angles, c->kv_heads, c->head_width, &b->rope);
     op_kv_append(g, k, v, &shape);
@@ -64,15 +64,15 @@ static buffer build_latent(struct graph *g, const struct builder *b, buffer norm
     uint32_t queries = c->heads * c->head_width;
 
     if (c->query_rank > 0) {
-        buffer narrow = op_project(g, normed, SLOT_Q_A, c->query_rank);
-        buffer narrow_normed = op_rms_norm(g, narrow, SLOT_Q_A_NORM, LATENT_NORM_EPSILON);
-        q = op_project(g, narrow_normed, SLOT_Q_B, queries);
+        buffer narrow = op_project(g, normed, WEIGHT_Q_A, c->query_rank);
+        buffer narrow_normed = op_rms_norm(g, narrow, WEIGHT_Q_A_NORM, LATENT_NORM_EPSILON);
+        q = op_project(g, narrow_normed, WEIGHT_Q_B, queries);
     } else {
-        q = op_project(g, normed, SLOT_Q, queries);
+        q = op_project(g, normed, WEIGHT_Q, queries);
     }
-    buffer kv = op_project(g, normed, SLOT_KV_A, c->latent_width + c->rope.rotary_width);
+    buffer kv = op_project(g, normed, WEIGHT_KV_A, c->latent_width + c->rope.rotary_width);
     op_rope(g, q, angles, c->heads, c->head_width, &query_rope);
-    op_latent_append(g, kv, angles, SLOT_KV_A_NORM, LATENT_NORM_EPSILON, &b->rope);
+    op_latent_append(g, kv, angles, WEIGHT_KV_A_NORM, LATENT_NORM_EPSILON, &b->rope);
     return op_latent_attend(g, q, &shape);
 }
 
@@ -88,14 +88,14 @@ static buffer build_delta(struct graph *g, const struct builder *b, buffer norme
                                  .tiled = c->delta_heads_tiled };
     uint32_t values = c->delta_value_heads * c->delta_value_width;
 
-    buffer qkv = op_project(g, normed, SLOT_DELTA_QKV, config_delta_channels(c));
-    buffer z = op_project(g, normed, SLOT_DELTA_Z, values);
-    buffer strength = op_project(g, normed, SLOT_DELTA_B, c->delta_value_heads);
-    buffer decay = op_project(g, normed, SLOT_DELTA_A, c->delta_value_heads);
-    buffer mixed = op_conv(g, qkv, SLOT_DELTA_CONV, &shape);
+    buffer qkv = op_project(g, normed, WEIGHT_DELTA_QKV, config_delta_channels(c));
+    buffer z = op_project(g, normed, WEIGHT_DELTA_Z, values);
+    buffer strength = op_project(g, normed, WEIGHT_DELTA_B, c->delta_value_heads);
+    buffer decay = op_project(g, normed, WEIGHT_DELTA_A, c->delta_value_heads);
+    buffer mixed = op_conv(g, qkv, WEIGHT_DELTA_CONV, &shape);
     op_unit_norm(g, mixed, DELTA_NORM_EPSILON, &shape);
     buffer read = op_delta(g, mixed, strength, decay, &shape);
-    return op_gated_norm(g, read, z, SLOT_DELTA_NORM, c->norm_epsilon, &shape);
+    return op_gated_norm(g, read, z, WEIGHT_DELTA_NORM, c->norm_epsilon, &shape);
 }
 
 static void build_router(struct graph *g, const struct model_config *c, buffer normed)
@@ -105,7 +105,7 @@ static void build_router(struct graph *g, const struct model_config *c, buffer n
                                    .scale = c->routed_scale,
                                    .groups = c->router_groups,
                                    .top_groups = c->router_top_groups };
-    op_route(g, op_project(g, normed, SLOT_ROUTER, c->experts), &router);
+    op_route(g, op_project(g, normed, WEIGHT_ROUTER, c->experts), &router);
 }
 
 /* A layer's norm and router on a residual stream that has not reached it yet. */
@@ -113,7 +113,7 @@ static void build_predict(struct graph *g, const struct builder *b)
 {
     const struct model_config *c = b->config;
     g->stage = MF_STAGE_PREDICTION;
-    build_router(g, c, op_rms_norm(g, graph_shared(SHARED_X), SLOT_FFN_NORM, c->norm_epsilon));
+    build_router(g, c, op_rms_norm(g, graph_shared(SHARED_X), WEIGHT_FFN_NORM, c->norm_epsilon));
 }
 
 /* x += mixer(norm(x)); then the norm that feed-forward and router read, and the router. */
@@ -126,20 +126,20 @@ static void build_before(struct graph *g, const struct builder *b, enum mixer_ki
                                                   [MIXER_DELTA] = MF_STAGE_DELTA };
     buffer x = graph_shared(SHARED_X), routed = graph_shared(SHARED_ROUTED);
     g->stage = stages[mixer];
-    buffer normed = op_rms_norm(g, x, SLOT_MIXER_NORM, c->norm_epsilon);
+    buffer normed = op_rms_norm(g, x, WEIGHT_MIXER_NORM, c->norm_epsilon);
     if (mixer == MIXER_DELTA)
-        op_add_project(g, x, build_delta(g, b, normed), SLOT_DELTA_OUT);
+        op_add_project(g, x, build_delta(g, b, normed), WEIGHT_DELTA_OUT);
     else if (mixer == MIXER_LATENT)
-        op_add_project(g, x, build_latent(g, b, normed), SLOT_ATTENTION_OUT);
+        op_add_project(g, x, build_latent(g, b, normed), WEIGHT_ATTENTION_OUT);
     else
-        op_add_project(g, x, build_attention(g, b, normed), SLOT_ATTENTION_OUT);
+        op_add_project(g, x, build_attention(g, b, normed), WEIGHT_ATTENTION_OUT);
     g->stage = ffn == FFN_EXPERTS ? MF_STAGE_ROUTER : MF_STAGE_DENSE;
-    op_rms_norm_into(g, routed, x, SLOT_FFN_NORM, c->norm_epsilon);
+    op_rms_norm_into(g, routed, x, WEIGHT_FFN_NORM, c->norm_epsilon);
     if (ffn == FFN_EXPERTS) build_router(g, c, routed);
 }
 
 /* SwiGLU: silu(gate·x) ⊙ (up·x), before the last matrix. */
-static buffer build_swiglu(struct graph *g, enum slot gate, enum slot up, uint32_t width)
+static buffer build_swiglu(struct graph *g, enum weight_id gate, enum weight_id up, uint32_t width)
 {
     buffer routed = graph_shared(SHARED_ROUTED);
     buffer gates = op_project(g, routed, gate, width);
@@ -154,10 +154,10 @@ static void build_experts(struct graph *g, const struct builder *b)
     buffer shared = NO_BUFFER, scale = NO_BUFFER;
     g->stage = MF_STAGE_SHARED_EXPERT;
     if (c->shared_width > 0) {
-        buffer hidden = build_swiglu(g, SLOT_SHARED_GATE, SLOT_SHARED_UP, c->shared_width);
-        shared = op_project(g, hidden, SLOT_SHARED_DOWN, c->width);
+        buffer hidden = build_swiglu(g, WEIGHT_SHARED_GATE, WEIGHT_SHARED_UP, c->shared_width);
+        shared = op_project(g, hidden, WEIGHT_SHARED_DOWN, c->width);
         if (c->shared_scaled)
-            scale = op_project(g, graph_shared(SHARED_ROUTED), SLOT_SHARED_SCALE, 1);
+            scale = op_project(g, graph_shared(SHARED_ROUTED), WEIGHT_SHARED_SCALE, 1);
     }
     g->stage = MF_STAGE_EXPERT_SUM;
     op_combine(g, graph_shared(SHARED_X), shared, scale);
@@ -166,16 +166,16 @@ static void build_experts(struct graph *g, const struct builder *b)
 static void build_dense(struct graph *g, const struct builder *b)
 {
     g->stage = MF_STAGE_DENSE;
-    buffer hidden = build_swiglu(g, SLOT_DENSE_GATE, SLOT_DENSE_UP, b->config->dense_width);
-    op_add_project(g, graph_shared(SHARED_X), hidden, SLOT_DENSE_DOWN);
+    buffer hidden = build_swiglu(g, WEIGHT_DENSE_GATE, WEIGHT_DENSE_UP, b->config->dense_width);
+    op_add_project(g, graph_shared(SHARED_X), hidden, WEIGHT_DENSE_DOWN);
 }
 
 static void build_head(struct graph *g, const struct builder *b)
 {
     g->stage = MF_STAGE_HEAD;
     buffer normed =
-        op_rms_norm(g, graph_shared(SHARED_X), SLOT_FINAL_NORM, b->config->norm_epsilon);
-    op_project_into(g, graph_shared(SHARED_LOGITS), normed, SLOT_HEAD);
+        op_rms_norm(g, graph_shared(SHARED_X), WEIGHT_FINAL_NORM, b->config->norm_epsilon);
+    op_project_into(g, graph_shared(SHARED_LOGITS), normed, WEIGHT_HEAD);
 }
 
 /* ------------------------------------------------------------------- rope */

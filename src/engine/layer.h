@@ -13,7 +13,7 @@
 #include "backend/graph.h"
 #include "base/arena.h"
 #include "model/config.h"
-#include "plan/buffers.h"
+#include "backend/buffers.h"
 
 /* A graph with its plan. */
 struct recipe {

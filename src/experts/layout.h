@@ -13,8 +13,8 @@
 #define EXPERTS_LAYOUT_H
 
 #include "backend/backend.h"
-#include "files/async_read.h"
-#include "files/file_map.h"
+#include "io/async_read.h"
+#include "io/file_map.h"
 #include "model/weights.h"
 
 /* Of each matrix: values, scales, biases. */

@@ -1,7 +1,7 @@
 #include "experts/store_internal.h"
 
 #include "base/status.h"
-#include "files/read_stage.h"
+#include "io/read_stage.h"
 
 #include <assert.h>
 #include <sys/mman.h>

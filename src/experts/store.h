@@ -33,7 +33,7 @@
 
 #include "backend/backend.h"
 #include "experts/mode.h"
-#include "files/async_read.h"
+#include "io/async_read.h"
 #include "model/weights.h"
 
 struct expert_store;

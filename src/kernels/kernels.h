@@ -12,8 +12,8 @@
 #define KERNELS_KERNELS_H
 
 #include "base/machine.h"
-#include "kernels/attend.h"
-#include "kernels/delta.h"
+#include "kernels/attention/attention.h"
+#include "kernels/delta/delta.h"
 #include "quant/format.h"
 
 /* out[j][i] = w_i · x_j: a few rows of a matrix with a few rows of activations.

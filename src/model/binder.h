@@ -30,7 +30,7 @@ struct matrix_source {
 struct matrix_need {
     const char *name; /* of the tensor with its values */
     uint64_t stack, rows, cols;
-    enum slot slot; /* that it is read for */
+    enum weight_id slot; /* that it is read for */
 };
 
 mf_status binder_find_matrix(struct matrix_source *out, const struct binder *binder,

@@ -70,8 +70,8 @@ mf_status binder_bind_fused_delta(struct weight slots[SLOT_COUNT], const struct 
 {
     const struct model_config *config = binder->source->config;
     bool qkvz = rule->kind == RULE_DELTA_QKVZ;
-    struct weight *first = &slots[qkvz ? SLOT_DELTA_QKV : SLOT_DELTA_B];
-    struct weight *second = &slots[qkvz ? SLOT_DELTA_Z : SLOT_DELTA_A];
+    struct weight *first = &slots[qkvz ? WEIGHT_DELTA_QKV : WEIGHT_DELTA_B];
+    struct weight *second = &slots[qkvz ? WEIGHT_DELTA_Z : WEIGHT_DELTA_A];
     struct matrix_need need = { .name = name,
                                 .slot = rule->slot,
                                 .rows = dimension_size(config, rule->shape[0]),

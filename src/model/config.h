@@ -8,7 +8,7 @@
 
 #include "base/arena.h"
 #include "base/json.h"
-#include "files/metadata.h"
+#include "checkpoint/metadata.h"
 
 struct family;
 

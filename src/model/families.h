@@ -7,7 +7,7 @@
 #define MODEL_FAMILIES_H
 
 #include "model/config.h"
-#include "model/slots.h"
+#include "model/weight_names.h"
 
 /* Sizes that tensor shapes are made of. */
 enum dimension {
@@ -74,7 +74,7 @@ enum rule_kind {
 
 /* A slot that an earlier rule has filled is left alone: alternatives come first. */
 struct tensor_rule {
-    enum slot slot;
+    enum weight_id slot;
     enum rule_kind kind;
     enum rule_scope scope;
     const char *name;        /* safetensors, after the prefix; %u is the layer; NULL: not there */
@@ -107,7 +107,7 @@ const struct family *family_find(const char *model_type);
 const struct family *family_find_gguf(const char *architecture);
 
 /* Whether the family has tensors for this slot at all. */
-bool family_has_slot(const struct family *family, enum slot slot);
+bool family_has_slot(const struct family *family, enum weight_id slot);
 
 /* Family `index` of the table, NULL after the last. */
 const struct family *family_at(size_t index);

@@ -3,8 +3,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/status.h"
-#include "files/gguf_file.h"
-#include "files/safetensors.h"
+#include "checkpoint/gguf.h"
+#include "checkpoint/safetensors.h"
 #include "model/families.h"
 
 #include <stdio.h>
@@ -140,15 +140,15 @@ static mf_status find_seeds_parts(char config[PATH_CAPACITY], char artifacts[PAT
     return status == MF_OK ? path_join(artifacts, PATH_CAPACITY, parent, "artifacts", why) : status;
 }
 
-static mf_status open_seeds(struct model *m, const struct model_source *source, mf_error *why)
+static mf_status open_ancestors(struct model *m, const struct model_source *source, mf_error *why)
 {
     char config[PATH_CAPACITY], artifacts[PATH_CAPACITY];
     m->kind = "ancestors";
     mf_status status = find_seeds_parts(config, artifacts, m->path, why);
-    if (status == MF_OK && source->seeds)
-        status = seeds_layout_open(&m->directory, source->files, source->seeds, why);
+    if (status == MF_OK && source->ancestors)
+        status = ancestors_open(&m->directory, source->files, source->ancestors, why);
     else if (status == MF_OK)
-        status = seeds_layout_open_parent(&m->directory, source->files, m->path, false, why);
+        status = ancestors_open_parent(&m->directory, source->files, m->path, false, why);
     struct parts parts = { config, artifacts };
     return status == MF_OK ? open_around_config(m, source, &parts, why) : status;
 }
@@ -212,7 +212,7 @@ mf_status model_parts_path(char *out, size_t capacity, const mf_files *files, co
                            mf_error *why)
 {
     bool ancestors = false, packed = false, gguf = false;
-    mf_status status = seeds_layout_probe(&ancestors, files, path, why);
+    mf_status status = ancestors_probe(&ancestors, files, path, why);
     if (status == MF_OK) status = packed_probe(&packed, files, path, why);
     if (status == MF_OK) status = path_join(out, capacity, path, PACKED_METADATA, why);
     if (status == MF_OK && packed) status = file_probe(&gguf, files, out, why);
@@ -234,15 +234,15 @@ static mf_status open_parts(struct model *m, const struct model_source *source, 
 {
     mf_status status = name_model(m, source->path, why);
     if (status != MF_OK) return status;
-    bool seeds = source->seeds != NULL, gguf = is_gguf_path(m->path), packed = false;
-    if (!seeds && !gguf) status = packed_probe(&packed, source->files, m->path, why);
-    if (!seeds && !gguf && status == MF_OK)
-        status = seeds_layout_probe(&seeds, source->files, m->path, why);
+    bool ancestors = source->ancestors != NULL, gguf = is_gguf_path(m->path), packed = false;
+    if (!ancestors && !gguf) status = packed_probe(&packed, source->files, m->path, why);
+    if (!ancestors && !gguf && status == MF_OK)
+        status = ancestors_probe(&ancestors, source->files, m->path, why);
     if (status != MF_OK) return status;
     if (packed)
         status = open_packed(m, source, why);
-    else if (seeds)
-        status = open_seeds(m, source, why);
+    else if (ancestors)
+        status = open_ancestors(m, source, why);
     else if (gguf)
         status = open_gguf(m, source, why);
     else
@@ -304,7 +304,7 @@ static mf_status parts_tokenizer_new(struct tokenizer **out, const mf_files *fil
     return status == MF_OK ? open_tokenizer(out, files, parts, family, why) : status;
 }
 
-static mf_status seeds_tokenizer_new(struct tokenizer **out, const mf_files *files,
+static mf_status ancestors_tokenizer_new(struct tokenizer **out, const mf_files *files,
                                      const char *parent, mf_error *why)
 {
     char config[PATH_CAPACITY], artifacts[PATH_CAPACITY];
@@ -331,14 +331,14 @@ static mf_status packed_tokenizer_new(struct tokenizer **out, const mf_files *fi
 mf_status model_open_tokenizer_new(struct tokenizer **out, const mf_files *files, const char *path,
                                    mf_error *why)
 {
-    bool seeds = false, packed = false;
+    bool ancestors = false, packed = false;
     *out = NULL;
     if (is_gguf_path(path)) return gguf_tokenizer_new(out, files, path, why);
     mf_status status = packed_probe(&packed, files, path, why);
-    if (status == MF_OK) status = seeds_layout_probe(&seeds, files, path, why);
+    if (status == MF_OK) status = ancestors_probe(&ancestors, files, path, why);
     if (status != MF_OK) return status;
     if (packed) return packed_tokenizer_new(out, files, path, why);
-    return seeds ? seeds_tokenizer_new(out, files, path, why)
+    return ancestors ? ancestors_tokenizer_new(out, files, path, why)
                  : tokenizer_open_new(out, files, path, why);
 }
 

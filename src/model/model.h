@@ -11,11 +11,11 @@
 #define MODEL_MODEL_H
 
 #include "base/log.h"
-#include "files/metadata.h"
-#include "files/seeds_layout.h"
-#include "files/tensor_directory.h"
+#include "checkpoint/metadata.h"
+#include "checkpoint/ancestors.h"
+#include "checkpoint/tensor_directory.h"
 #include "model/config.h"
-#include "model/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "model/weights.h"
 
 struct model {
@@ -35,7 +35,7 @@ struct model_source {
     const mf_files *files;
     const mf_allocator *allocator;
     const char *path;
-    const struct seeds_paths *seeds; /* the ancestors' files one by one; NULL: found from path */
+    const struct ancestors_paths *ancestors; /* the ancestors' files one by one; NULL: found from path */
     const struct logger *logger;
     bool uncached; /* what is read does not stay in the page cache */
     bool describe; /* no weight is read: weights.origins says where they lie */

@@ -185,9 +185,9 @@ static mf_status bind_fused_attention(struct weight slots[SLOT_COUNT], const str
     struct weight fused[SLOT_COUNT] = { { 0 } };
     mf_status status = bind_matrix(fused, b, rule, name, why);
     if (status != MF_OK) return status;
-    slots[SLOT_Q] = take_rows(&fused[rule->slot], 0, queries);
-    slots[SLOT_K] = take_rows(&fused[rule->slot], queries, keys);
-    slots[SLOT_V] = take_rows(&fused[rule->slot], queries + keys, keys);
+    slots[WEIGHT_Q] = take_rows(&fused[rule->slot], 0, queries);
+    slots[WEIGHT_K] = take_rows(&fused[rule->slot], queries, keys);
+    slots[WEIGHT_V] = take_rows(&fused[rule->slot], queries + keys, keys);
     return MF_OK;
 }
 
@@ -206,7 +206,7 @@ static mf_status bind_rule(struct weight slots[SLOT_COUNT], const struct binder 
         /* A GGUF file ties the two by leaving the head out. */
         if (!b->source->config->tied_head && (there || !b->gguf))
             return bind_matrix(slots, b, rule, name, why);
-        slots[rule->slot] = slots[SLOT_EMBEDDING];
+        slots[rule->slot] = slots[WEIGHT_EMBEDDING];
         return MF_OK;
     case RULE_ATTENTION_QKV:
         return there ? bind_fused_attention(slots, b, rule, name, why) : MF_OK;
@@ -237,7 +237,7 @@ static bool in_scope(const struct model_config *c, enum rule_scope scope, uint32
     case SCOPE_LATENT_RANKED:
         return latent && c->query_rank > 0;
     case SCOPE_LATENT_SPLIT:
-        return latent && !slots[SLOT_KV_B].values;
+        return latent && !slots[WEIGHT_KV_B].values;
     case SCOPE_DELTA:
         return c->mixers[layer] == MIXER_DELTA;
     case SCOPE_EXPERTS:

@@ -9,10 +9,10 @@
 #define MODEL_WEIGHTS_H
 
 #include "base/log.h"
-#include "files/packed.h"
-#include "files/tensor_directory.h"
+#include "checkpoint/packed.h"
+#include "checkpoint/tensor_directory.h"
 #include "model/config.h"
-#include "model/slots.h"
+#include "model/weight_names.h"
 #include "quant/format.h"
 
 enum expert_part { EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, EXPERT_PARTS };
@@ -40,7 +40,7 @@ struct layer_weights {
 
 /* The tensors that a slot, or two, are made from.  `shape` has no data. */
 struct weight_origin {
-    enum slot slot;
+    enum weight_id slot;
     bool vector; /* becomes f32 */
     struct weight shape;
     const struct tensor *values, *scales, *biases; /* the last two may be NULL */

@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "model/chat_template.h"
+#include "chat/template.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,14 +110,14 @@ static json_t *variables(const char *name, const json_t *about)
     return context;
 }
 
-static void check_failure(const char *where, const struct chat_error *found)
+static void check_failure(const char *where, const struct jinja_error *found)
 {
     char path[PATH_CAPACITY];
     snprintf(path, sizeof path, "%s.error.json", where);
     json_t *expected = read_json(path);
     const char *kind = json_string_value(json_object_get(expected, "kind"));
     const char *message = json_string_value(json_object_get(expected, "message"));
-    if (!found->message || strcmp(kind, chat_error_kind_name(found->kind)) != 0 ||
+    if (!found->message || strcmp(kind, jinja_error_kind_name(found->kind)) != 0 ||
         strcmp(message, found->message) != 0)
         fail_msg("%s: %s, expected %s: %s", where, why.text, kind, message);
     json_decref(expected);
@@ -129,7 +129,7 @@ static void check_case(const struct chat_template *chat, const char *template_na
     char where[PATH_CAPACITY / 2], path[PATH_CAPACITY], full[PATH_CAPACITY];
     char *text;
     size_t length;
-    struct chat_error detail;
+    struct jinja_error detail;
     json_t *context = variables(name, about);
     snprintf(where, sizeof where, "cases/expected/%s/%s", template_name, name);
     snprintf(path, sizeof path, "%s.txt", where);
@@ -148,7 +148,7 @@ static void check_case(const struct chat_template *chat, const char *template_na
         check_failure(where, &detail);
     }
     free(text);
-    chat_error_clear(&detail);
+    jinja_error_clear(&detail);
     json_decref(context);
 }
 

@@ -4,7 +4,7 @@
 #include "support/test.h"
 
 #include "base/status.h"
-#include "files/safetensors.h"
+#include "checkpoint/safetensors.h"
 
 #include <math.h>
 #include <stdio.h>

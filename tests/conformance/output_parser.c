@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "model/output_parser.h"
+#include "chat/output_parser.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,10 +5,10 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "files/gguf_file.h"
-#include "model/json_scan.h"
-#include "model/split.h"
-#include "model/tokenizer.h"
+#include "checkpoint/gguf.h"
+#include "tokenizer/json_scan.h"
+#include "tokenizer/split.h"
+#include "tokenizer/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

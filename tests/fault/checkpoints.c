@@ -3,8 +3,8 @@
  * pieces give the same; and no file makes the reader allocate more than it holds. */
 #include "support/test.h"
 
-#include "files/gguf_file.h"
-#include "files/safetensors.h"
+#include "checkpoint/gguf.h"
+#include "checkpoint/safetensors.h"
 #include "support/byte_writer.h"
 #include "support/failing_allocator.h"
 #include "support/failing_files.h"

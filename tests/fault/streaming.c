@@ -9,7 +9,7 @@
 
 #include "api/handles.h"
 #include "base/status.h"
-#include "model/convert.h"
+#include "convert/convert.h"
 #include "support/failing_allocator.h"
 #include "support/failing_files.h"
 

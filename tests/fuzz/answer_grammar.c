@@ -1,9 +1,9 @@
 /* Any bytes as the schema of a tool's parameters: refused, or a grammar for answers in the syntax of
  * some family; what is then generated is read back by the parser as a call of that tool. */
-#include "engine/answer_grammar.h"
-#include "engine/grammar_matcher.h"
-#include "engine/random.h"
-#include "model/output_family.h"
+#include "chat/constraint.h"
+#include "grammar/matcher.h"
+#include "sampling/random.h"
+#include "chat/output_family.h"
 #include "support/grammar_vocabulary_fixture.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Any bytes as a GGUF file, which is also the first of two parts.  What is accepted must hold
  * what its head promises: every extent within its file, every value and every element of an
  * array readable, memory in proportion to the file, nothing left open. */
-#include "files/gguf_file.h"
+#include "checkpoint/gguf.h"
 #include "support/byte_writer.h"
 #include "support/failing_allocator.h"
 #include "support/memory_files.h"

@@ -1,7 +1,7 @@
 /* Any bytes as a grammar: refused, or compiled; then an answer is generated with it, its masks
  * are compared with single tokens, and it must close at its limit. */
-#include "engine/grammar_matcher.h"
-#include "engine/random.h"
+#include "grammar/matcher.h"
+#include "sampling/random.h"
 #include "support/grammar_vocabulary_fixture.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Any bytes as a JSON Schema: refused, or compiled; what is then generated must be JSON. */
-#include "engine/grammar_matcher.h"
-#include "engine/json_schema.h"
-#include "engine/random.h"
+#include "grammar/matcher.h"
+#include "grammar/schema.h"
+#include "sampling/random.h"
 #include "support/grammar_vocabulary_fixture.h"
 
 #include <stdio.h>

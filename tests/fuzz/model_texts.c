@@ -5,7 +5,7 @@
  * A tokenizer that begins with '{' is tokenizer.json, any other tiktoken.model; an empty part
  * is a file that is not there.  The weights are a tiny model's and right.  What opens must have
  * end tokens within its vocabulary, and decode what it encodes to. */
-#include "model/chat_template.h"
+#include "chat/template.h"
 #include "support/fuzzed_model.h"
 #include "support/tiny_model.h"
 

@@ -2,8 +2,8 @@
  * opened reasoning and how the pieces are cut.  In pieces it must mean what it means as a whole,
  * with calls streamed or held; complete calls must have JSON objects as arguments. */
 #include "base/json.h"
-#include "model/output_json.h"
-#include "model/output_parser.h"
+#include "chat/output_json.h"
+#include "chat/output_parser.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
  * written and read again, and opens with files of the sizes that follow from it: every tensor
  * and every array of every expert lies within its file. */
 #include "base/status.h"
-#include "files/packed.h"
+#include "checkpoint/packed.h"
 #include "support/failing_allocator.h"
 #include "support/memory_files.h"
 

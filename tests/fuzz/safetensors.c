@@ -2,7 +2,7 @@
  * even, it is a header that gets its right length in front and byte/2 bytes of data behind, so
  * that mutations reach beyond the length.  What is accepted must hold what the header promises:
  * every extent within the file, memory in proportion to the file, nothing left open. */
-#include "files/safetensors.h"
+#include "checkpoint/safetensors.h"
 #include "support/failing_allocator.h"
 #include "support/memory_files.h"
 

@@ -1,5 +1,5 @@
 /* Any bytes as model.safetensors.index.json beside two small shards. */
-#include "files/safetensors.h"
+#include "checkpoint/safetensors.h"
 #include "support/failing_allocator.h"
 #include "support/memory_files.h"
 

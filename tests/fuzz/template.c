@@ -1,7 +1,7 @@
 /* Any bytes as a chat template, rendered with a conversation: it gives text or an error, within
  * its budget.  A line "%%%" ends the template; what follows is the context, if it is JSON. */
 #include "base/json.h"
-#include "model/chat_template.h"
+#include "chat/template.h"
 
 #include <stdlib.h>
 
@@ -36,16 +36,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct chat_template *chat;
     mf_error why;
     if (chat_template_parse_new(&chat, text, length, "input", &why) == MF_OK) {
-        const struct chat_render_options options = { .now = clock_of_zero,
-                                                     .step_limit = 20000,
-                                                     .memory_limit_bytes = 8 << 20,
-                                                     .output_limit_bytes = 1 << 20 };
-        struct chat_error detail;
+        const struct jinja_options options = { .now = clock_of_zero,
+                                               .step_limit = 20000,
+                                               .memory_limit_bytes = 8 << 20,
+                                               .output_limit_bytes = 1 << 20 };
+        struct jinja_error detail;
         char *out;
         size_t out_length;
         chat_template_render_with_new(&out, &out_length, chat, context, &options, &detail, &why);
         free(out);
-        chat_error_clear(&detail);
+        jinja_error_clear(&detail);
         chat_template_free(chat);
     }
     json_decref(context);

@@ -3,7 +3,7 @@
  *     input:  the JSON, and after a NUL the text; without one a fixed text
  *
  * What was encoded must decode, and in plain mode no special token may come of it. */
-#include "model/tokenizer_internal.h"
+#include "tokenizer/internal.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* Any bytes as the ancestors' tokenizer.bin or, behind a first byte that is odd, vocab.bin.  What
  * opens must decode what it encodes to. */
-#include "model/tokenizer_internal.h"
+#include "tokenizer/internal.h"
 #include "support/memory_files.h"
 
 #include <stdlib.h>

@@ -13,7 +13,7 @@
 #include "api/handles.h"
 #include "base/json.h"
 #include "base/status.h"
-#include "files/safetensors.h"
+#include "checkpoint/safetensors.h"
 
 #include <math.h>
 #include <stdio.h>

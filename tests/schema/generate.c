@@ -10,12 +10,12 @@
  * temperature 1.5 and with a random limit of tokens near which it must close. */
 #include "base/arena.h"
 #include "base/json.h"
-#include "engine/answer_grammar.h"
-#include "engine/grammar_matcher.h"
-#include "engine/json_schema.h"
-#include "engine/random.h"
-#include "engine/sampler.h"
-#include "model/output_family.h"
+#include "chat/constraint.h"
+#include "grammar/matcher.h"
+#include "grammar/schema.h"
+#include "sampling/random.h"
+#include "sampling/sampler.h"
+#include "chat/output_family.h"
 #include "support/grammar_vocabulary_fixture.h"
 
 #include <stdio.h>

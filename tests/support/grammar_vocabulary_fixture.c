@@ -1,6 +1,6 @@
 #include "support/grammar_vocabulary_fixture.h"
 
-#include "engine/random.h"
+#include "sampling/random.h"
 
 #include <stdio.h>
 #include <stdlib.h>

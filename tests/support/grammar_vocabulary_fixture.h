@@ -6,7 +6,7 @@
 #ifndef SUPPORT_GRAMMAR_VOCABULARY_FIXTURE_H
 #define SUPPORT_GRAMMAR_VOCABULARY_FIXTURE_H
 
-#include "engine/grammar_vocabulary.h"
+#include "grammar/vocabulary.h"
 
 struct test_vocabulary {
     struct grammar_vocabulary *vocabulary;

@@ -2,7 +2,7 @@
 #ifndef SUPPORT_SMALL_TOKENIZER_H
 #define SUPPORT_SMALL_TOKENIZER_H
 
-#include "model/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #define BYTE_LEVEL "'pre_tokenizer':{'type':'ByteLevel','add_prefix_space':false,'use_regex':false}"
 #define LETTERS    "'a':0,'b':1,'c':2,'d':3,'Ġ':4"

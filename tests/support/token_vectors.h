@@ -5,7 +5,7 @@
 #define SUPPORT_TOKEN_VECTORS_H
 
 #include "base/json.h"
-#include "model/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 /* The whole file, to be freed. */
 char *vectors_read(const char *path, size_t *length);

@@ -14,7 +14,7 @@
 #define SUPPORT_VIRTUAL_DISK_H
 
 #include "base/clock.h"
-#include "files/async_engine.h"
+#include "io/async_engine.h"
 
 struct virtual_disk {
     double latency;          /* seconds that every read takes, however many there are, … */

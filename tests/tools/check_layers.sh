@@ -11,7 +11,7 @@ judge() # status text lines...
 }
 
 judge 0 '' '#include "moeflux.h"' '#include "base/file.h"' '#include "quant/b.h"'
-judge 1 'src/quant/a.c:2: quant includes files' '' '#include "files/gguf.h"'
+judge 1 'src/quant/a.c:2: quant includes checkpoint' '' '#include "checkpoint/gguf.h"'
 judge 1 'src/quant/a.c:1: quant includes engine' '  #  include "engine/layer.h"'
 judge 1 'does not start with a directory' '#include "b.h"'
 judge 1 'src/quant/a.c:2: src/ must not call' 'void f(void)' '{ if (getenv("A")) g(); }'

@@ -1,8 +1,8 @@
 /* read_model PATH...: opens each GGUF file or safetensors directory and looks at some rows of
  * every matrix.  The random checkpoints give n inputs a standard deviation near 1/sqrt(n)
  * (embeddings near 1), so a format that is read wrongly shows. */
-#include "files/gguf_file.h"
-#include "files/safetensors.h"
+#include "checkpoint/gguf.h"
+#include "checkpoint/safetensors.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "support/test.h"
 
 #include "base/arena.h"
-#include "files/async_read.h"
+#include "io/async_read.h"
 #include "support/failing_allocator.h"
 #include "support/failing_files.h"
 #include "support/own_signals.h"

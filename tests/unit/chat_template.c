@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/status.h"
-#include "model/chat_template.h"
+#include "chat/template.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static void fixed_clock(void *user, struct tm *out)
                         .tm_yday = 184 };
 }
 
-static const struct chat_render_options with_clock = { .now = fixed_clock };
+static const struct jinja_options with_clock = { .now = fixed_clock };
 
 static json_t *json_of(const char *text)
 {
@@ -37,30 +37,30 @@ static json_t *json_of(const char *text)
 
 /* Renders; the text (NULL after an error, which is in *detail). */
 static char *render(const char *source, size_t length, const json_t *context,
-                    const struct chat_render_options *options, struct chat_error *detail)
+                    const struct jinja_options *options, struct jinja_error *detail)
 {
     struct chat_template *chat;
     char *text = NULL;
     size_t text_length;
-    *detail = (struct chat_error){ 0 };
+    *detail = (struct jinja_error){ 0 };
     if (chat_template_parse_new(&chat, source, length, "t.jinja", &why) != MF_OK) {
         assert_null(chat);
         assert_int_equal(why.status, MF_ERR_TEMPLATE);
-        detail->kind = CHAT_ERROR_SYNTAX;
+        detail->kind = JINJA_ERROR_SYNTAX;
         return NULL;
     }
     mf_status status =
         chat_template_render_with_new(&text, &text_length, chat, context, options, detail, &why);
     assert_int_equal(status == MF_OK, text != NULL);
     if (text) assert_int_equal(strlen(text), text_length);
-    assert_int_equal(status == MF_OK, detail->kind == CHAT_ERROR_NONE);
+    assert_int_equal(status == MF_OK, detail->kind == JINJA_ERROR_NONE);
     chat_template_free(chat);
     return text;
 }
 
 static void assert_renders(const char *source, const char *context, const char *expected)
 {
-    struct chat_error detail;
+    struct jinja_error detail;
     json_t *json = json_of(context);
     char *text = render(source, strlen(source), json, &with_clock, &detail);
     if (!text) fail_msg("%s: %s", source, why.text);
@@ -71,17 +71,17 @@ static void assert_renders(const char *source, const char *context, const char *
 
 /* Fails with the kind and, if it is given, the text in the whole message. */
 static void assert_fails(const char *source, const char *context,
-                         const struct chat_render_options *options, enum chat_error_kind kind,
+                         const struct jinja_options *options, enum jinja_error_kind kind,
                          const char *message)
 {
-    struct chat_error detail;
+    struct jinja_error detail;
     json_t *json = json_of(context);
     char *text = render(source, strlen(source), json, options, &detail);
     if (text) fail_msg("%s gives %s, a failure was expected", source, text);
     if (detail.kind != kind)
-        fail_msg("%s fails with %s: %s", source, chat_error_kind_name(detail.kind), why.text);
+        fail_msg("%s fails with %s: %s", source, jinja_error_kind_name(detail.kind), why.text);
     if (!strstr(why.text, message)) fail_msg("%s: %s", source, why.text);
-    chat_error_clear(&detail);
+    jinja_error_clear(&detail);
     json_decref(json);
 }
 
@@ -92,7 +92,7 @@ static void check_vector(const json_t *line, const json_t *context)
     const json_t *source = json_object_get(line, "template");
     const char *expected = json_string_value(json_object_get(line, "expected"));
     const char *kind = json_string_value(json_object_get(line, "error"));
-    struct chat_error detail;
+    struct jinja_error detail;
     char *text = render(json_string_value(source), json_string_length(source), context, &with_clock,
                         &detail);
     if (expected && (!text || strcmp(text, expected) != 0))
@@ -101,12 +101,12 @@ static void check_vector(const json_t *line, const json_t *context)
     if (!expected && text)
         fail_msg("%s\n  gives    %s\n  expected %s", json_string_value(source), text, kind);
     bool exact = kind && strcmp(kind, "other") != 0 && strcmp(kind, "syntax_error") != 0;
-    if (exact && strcmp(kind, chat_error_kind_name(detail.kind)) != 0)
+    if (exact && strcmp(kind, jinja_error_kind_name(detail.kind)) != 0)
         fail_msg("%s\n  gives    %s\n  expected %s", json_string_value(source), why.text, kind);
     if (kind && strcmp(kind, "raise_exception") == 0)
         assert_string_equal(detail.message, json_string_value(json_object_get(line, "message")));
     free(text);
-    chat_error_clear(&detail);
+    jinja_error_clear(&detail);
 }
 
 static char *read_fixture(const char *name, size_t *length)
@@ -151,7 +151,7 @@ static void generation_blocks_render_their_body(void **state)
 static void a_rendering_leaves_the_context_as_it_was(void **state)
 {
     (void)state;
-    struct chat_error detail;
+    struct jinja_error detail;
     json_t *context = json_of("{\"l\":[1]}");
     const char *source = "{% set _ = l.append(2) %}{{ l }}";
     for (int i = 0; i < 2; i++) {
@@ -179,7 +179,7 @@ static void without_a_clock_there_is_no_time(void **state)
 {
     (void)state;
     const char *source = "{{ strftime_now('%Y') if strftime_now is defined else 'none' }}";
-    struct chat_error detail;
+    struct jinja_error detail;
     json_t *context = json_of("{}");
     char *text = render(source, strlen(source), context, NULL, &detail);
     assert_string_equal(text, "none");
@@ -201,7 +201,7 @@ static void wide_integers_are_refused_not_wrapped(void **state)
         "{{ (0 - i - 1) // -1 }}",
     };
     for (size_t i = 0; i < COUNT_OF(overflows); i++)
-        assert_fails(overflows[i], "{\"i\":9223372036854775807}", NULL, CHAT_ERROR_VALUE,
+        assert_fails(overflows[i], "{\"i\":9223372036854775807}", NULL, JINJA_ERROR_VALUE,
                      "64 bits");
     assert_renders("{{ i }} {{ (0 - i - 1) % -1 }}", "{\"i\":9223372036854775807}",
                    "9223372036854775807 0");
@@ -212,35 +212,35 @@ static void wide_integers_are_refused_not_wrapped(void **state)
 static void errors_carry_line_and_column(void **state)
 {
     (void)state;
-    assert_fails("a\n  {% if %}", "{}", NULL, CHAT_ERROR_SYNTAX, "t.jinja: line 2, column 9: ");
-    assert_fails("日本 {{ 'a }}", "{}", NULL, CHAT_ERROR_SYNTAX, "line 1, column 7: ");
-    assert_fails("\n\n{{ x.y }}", "{}", NULL, CHAT_ERROR_UNDEFINED,
+    assert_fails("a\n  {% if %}", "{}", NULL, JINJA_ERROR_SYNTAX, "t.jinja: line 2, column 9: ");
+    assert_fails("日本 {{ 'a }}", "{}", NULL, JINJA_ERROR_SYNTAX, "line 1, column 7: ");
+    assert_fails("\n\n{{ x.y }}", "{}", NULL, JINJA_ERROR_UNDEFINED,
                  "line 3, column 5: 'x' is undefined");
-    assert_fails("{{ 'a' }}\n{{ 1 +\n 'b' }}", "{}", NULL, CHAT_ERROR_TYPE, "line 2, column 6: ");
+    assert_fails("{{ 'a' }}\n{{ 1 +\n 'b' }}", "{}", NULL, JINJA_ERROR_TYPE, "line 2, column 6: ");
     assert_fails("{% for x in [1] %}\n{{ raise_exception('No: ' ~ x) }}{% endfor %}", "{}", NULL,
-                 CHAT_ERROR_RAISED, "line 2, column 19: No: 1");
+                 JINJA_ERROR_RAISED, "line 2, column 19: No: 1");
 }
 
 static void a_refusal_is_told_in_full(void **state)
 {
     (void)state;
-    struct chat_error detail;
+    struct jinja_error detail;
     json_t *context = json_of("{}");
     const char *source = "{{ raise_exception('x' * 5000) }}";
     assert_null(render(source, strlen(source), context, NULL, &detail));
-    assert_int_equal(detail.kind, CHAT_ERROR_RAISED);
+    assert_int_equal(detail.kind, JINJA_ERROR_RAISED);
     assert_non_null(detail.message);
     if (detail.message) assert_int_equal(strlen(detail.message), 5000);
     assert_int_equal(detail.line, 1);
-    assert_string_equal(chat_error_kind_name(detail.kind), "raise_exception");
-    chat_error_clear(&detail);
+    assert_string_equal(jinja_error_kind_name(detail.kind), "raise_exception");
+    jinja_error_clear(&detail);
     json_decref(context);
 }
 
 static void messages_are_whole_characters(void **state)
 {
     (void)state;
-    struct chat_error detail;
+    struct jinja_error detail;
     json_t *context = json_of("{}");
     char source[600] = "{{ d";
     for (size_t i = 4; i + 8 < sizeof source; i += 2) {
@@ -249,11 +249,11 @@ static void messages_are_whole_characters(void **state)
     }
     memcpy(source + sizeof source - 8, ".x }}", 6);
     assert_null(render(source, strlen(source), context, NULL, &detail));
-    assert_int_equal(detail.kind, CHAT_ERROR_UNDEFINED);
+    assert_int_equal(detail.kind, JINJA_ERROR_UNDEFINED);
     json_t *text = json_string(detail.message); /* NULL when it is not UTF-8 */
     assert_non_null(text);
     json_decref(text);
-    chat_error_clear(&detail);
+    jinja_error_clear(&detail);
     json_decref(context);
 }
 
@@ -281,7 +281,7 @@ static void broken_sources_are_refused(void **state)
         "{% for x in l %}{% macro m() %}{% break %}{% endmacro %}{% endfor %}",
     };
     for (size_t i = 0; i < COUNT_OF(broken); i++)
-        assert_fails(broken[i], "{}", NULL, CHAT_ERROR_SYNTAX, "t.jinja: ");
+        assert_fails(broken[i], "{}", NULL, JINJA_ERROR_SYNTAX, "t.jinja: ");
 }
 
 /* ------------------------------------------------------------------ limits */
@@ -306,20 +306,19 @@ static void endless_templates_end(void **state)
         "{% set n = namespace(t=1) %}{% for i in l %}{% set n.t=(n.t,) %}{% endfor %}{{ {n.t:1} }}",
         "{{ 'a'|map(*(['map'] * 10000))|list }}",
     };
-    const struct chat_render_options small = { .step_limit = 1000000,
-                                               .memory_limit_bytes = 16 << 20 };
+    const struct jinja_options small = { .step_limit = 1000000, .memory_limit_bytes = 16 << 20 };
     char digits[1201] = { 0 }, many[1300]; /* a text of 1200 characters to loop over */
     memset(digits, '1', 1200);
     snprintf(many, sizeof many, "{\"l\":\"%s\"}", digits);
     for (size_t i = 0; i < COUNT_OF(endless); i++)
-        assert_fails(endless[i], many, &small, CHAT_ERROR_LIMIT, "");
+        assert_fails(endless[i], many, &small, JINJA_ERROR_LIMIT, "");
 }
 
 static void output_is_bounded(void **state)
 {
     (void)state;
-    const struct chat_render_options small = { .output_limit_bytes = 100 };
-    assert_fails("{% for i in range(101) %}x{% endfor %}", "{}", &small, CHAT_ERROR_LIMIT,
+    const struct jinja_options small = { .output_limit_bytes = 100 };
+    assert_fails("{% for i in range(101) %}x{% endfor %}", "{}", &small, JINJA_ERROR_LIMIT,
                  "longer than 100 bytes");
 }
 
@@ -331,15 +330,15 @@ static void deep_values_are_refused_not_followed(void **state)
     memset(open, '[', DEPTH);
     memset(close, ']', DEPTH);
     snprintf(context, sizeof context, "{\"x\":%s%s}", open, close);
-    assert_fails("{{ x }}", context, NULL, CHAT_ERROR_LIMIT, "nested too deeply");
+    assert_fails("{{ x }}", context, NULL, JINJA_ERROR_LIMIT, "nested too deeply");
 
     char source[4096];
     memset(source, '(', sizeof source);
     memcpy(source, "{{ ", 3);
     source[sizeof source - 1] = '\0';
-    assert_fails(source, "{}", NULL, CHAT_ERROR_SYNTAX, "nested too deeply");
+    assert_fails(source, "{}", NULL, JINJA_ERROR_SYNTAX, "nested too deeply");
     for (size_t i = 3; i + 1 < sizeof source; i++) source[i] = '-';
-    assert_fails(source, "{}", NULL, CHAT_ERROR_SYNTAX, "nested too deeply");
+    assert_fails(source, "{}", NULL, JINJA_ERROR_SYNTAX, "nested too deeply");
 }
 
 /* ------------------------------------------------------------------ model directories */

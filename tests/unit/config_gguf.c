@@ -1,7 +1,7 @@
 /* config_gguf: what the metadata of a GGUF file may say, and each refusal's sentence. */
 #include "support/test.h"
 
-#include "files/gguf_file.h"
+#include "checkpoint/gguf.h"
 #include "model/families.h"
 #include "support/byte_writer.h"
 #include "support/memory_files.h"

@@ -6,10 +6,10 @@
 #include <cmocka.h>
 
 #include "base/arena.h"
-#include "engine/code_ranges.h"
-#include "engine/grammar_matcher.h"
-#include "engine/random.h"
-#include "engine/sampler.h"
+#include "grammar/code_ranges.h"
+#include "grammar/matcher.h"
+#include "sampling/random.h"
+#include "sampling/sampler.h"
 #include "support/failing_allocator.h"
 #include "support/grammar_vocabulary_fixture.h"
 

@@ -2,7 +2,7 @@
  * buffers that live together overlap, and sharing never costs memory. */
 #include "support/test.h"
 
-#include "plan/buffers.h"
+#include "backend/buffers.h"
 
 #include <stdlib.h>
 
@@ -33,19 +33,19 @@ static void add_random_op(struct graph *g, uint64_t *random)
     buffer a = some_buffer(g, random), b = some_buffer(g, random);
     switch (below(random, 6)) {
     case 0:
-        op_rms_norm(g, a, SLOT_FFN_NORM, 1e-6f);
+        op_rms_norm(g, a, WEIGHT_FFN_NORM, 1e-6f);
         break;
     case 1:
         op_silu_multiply(g, a, b);
         break;
     case 2:
-        op_add_project(g, graph_shared(SHARED_X), a, SLOT_ATTENTION_OUT);
+        op_add_project(g, graph_shared(SHARED_X), a, WEIGHT_ATTENTION_OUT);
         break;
     case 3:
-        op_head_norm(g, a, SLOT_Q_NORM, 1e-6f, 1, 1); /* in place: a lives on */
+        op_head_norm(g, a, WEIGHT_Q_NORM, 1e-6f, 1, 1); /* in place: a lives on */
         break;
     default:
-        op_project(g, a, SLOT_Q, 1 + below(random, 200));
+        op_project(g, a, WEIGHT_Q, 1 + below(random, 200));
     }
 }
 
@@ -116,7 +116,7 @@ static void a_chain_needs_two_buffers(void **state)
     struct buffer_plan plan;
     graph_begin(&g, "chain", widths);
     buffer a = graph_shared(SHARED_X);
-    for (int i = 0; i < 20; i++) a = op_rms_norm(&g, a, SLOT_FFN_NORM, 1e-6f);
+    for (int i = 0; i < 20; i++) a = op_rms_norm(&g, a, WEIGHT_FFN_NORM, 1e-6f);
     buffers_plan(&plan, &g);
     check_plan(&g, &plan);
     assert_int_equal(plan.physical_count, 2);
@@ -130,8 +130,8 @@ static void results_lie_apart_from_inputs(void **state)
     struct graph g;
     struct buffer_plan plan;
     graph_begin(&g, "pair", widths);
-    buffer a = op_project(&g, graph_shared(SHARED_X), SLOT_Q, 48);
-    buffer b = op_project(&g, a, SLOT_K, 48);
+    buffer a = op_project(&g, graph_shared(SHARED_X), WEIGHT_Q, 48);
+    buffer b = op_project(&g, a, WEIGHT_K, 48);
     buffers_plan(&plan, &g);
     assert_int_not_equal(plan.offsets[a.id], plan.offsets[b.id]);
 }
@@ -156,10 +156,10 @@ static void places_follow_the_plan(void **state)
     struct buffer_plan plan;
     float *buffers[GRAPH_BUFFERS_MAX], *shared[SHARED_COUNT], memory[SHARED_COUNT];
     graph_begin(&g, "places", widths);
-    buffer a = op_project(&g, graph_shared(SHARED_X), SLOT_Q, 33);
-    buffer b = op_project(&g, graph_shared(SHARED_X), SLOT_K, 5);
-    op_add_project(&g, graph_shared(SHARED_X), op_silu_multiply(&g, a, a), SLOT_V);
-    op_add_project(&g, graph_shared(SHARED_X), b, SLOT_V);
+    buffer a = op_project(&g, graph_shared(SHARED_X), WEIGHT_Q, 33);
+    buffer b = op_project(&g, graph_shared(SHARED_X), WEIGHT_K, 5);
+    op_add_project(&g, graph_shared(SHARED_X), op_silu_multiply(&g, a, a), WEIGHT_V);
+    op_add_project(&g, graph_shared(SHARED_X), b, WEIGHT_V);
     buffers_plan(&plan, &g);
     float *scratch = malloc(ROWS * plan.total_width * sizeof *scratch);
     assert_non_null(scratch);
@@ -181,10 +181,10 @@ static void lifetimes_are_first_and_last_use(void **state)
     struct graph g;
     graph_begin(&g, "lives", widths);
     buffer x = graph_shared(SHARED_X);
-    buffer a = op_rms_norm(&g, x, SLOT_MIXER_NORM, 1e-6f); /* 0 */
-    buffer b = op_project(&g, a, SLOT_Q, 10);              /* 1 */
-    op_project(&g, a, SLOT_K, 10);                         /* 2 */
-    op_add_project(&g, x, b, SLOT_ATTENTION_OUT);          /* 3 */
+    buffer a = op_rms_norm(&g, x, WEIGHT_MIXER_NORM, 1e-6f); /* 0 */
+    buffer b = op_project(&g, a, WEIGHT_Q, 10);              /* 1 */
+    op_project(&g, a, WEIGHT_K, 10);                         /* 2 */
+    op_add_project(&g, x, b, WEIGHT_ATTENTION_OUT);          /* 3 */
     assert_int_equal(g.op_count, 4);
     assert_int_equal(g.buffers[a.id].first, 0);
     assert_int_equal(g.buffers[a.id].last, 2);
@@ -204,7 +204,7 @@ static void a_gate_is_split_in_halves(void **state)
     struct attention_shape shape = { .heads = 2, .kv_heads = 1, .head_width = 8, .scale = 0.5f };
     buffer q, gate;
     graph_begin(&g, "gate", widths);
-    buffer both = op_project(&g, graph_shared(SHARED_X), SLOT_Q, 32);
+    buffer both = op_project(&g, graph_shared(SHARED_X), WEIGHT_Q, 32);
     op_split_gate(&g, &q, &gate, both, &shape);
     assert_int_equal(g.buffers[q.id].width, 16);
     assert_int_equal(g.buffers[gate.id].width, 16);
@@ -223,15 +223,15 @@ static void a_full_graph_says_so(void **state)
     struct graph g;
     graph_begin(&g, "ops", widths);
     for (int i = 0; i < GRAPH_OPS_MAX; i++)
-        op_add_project(&g, graph_shared(SHARED_X), graph_shared(SHARED_ROUTED), SLOT_Q);
+        op_add_project(&g, graph_shared(SHARED_X), graph_shared(SHARED_ROUTED), WEIGHT_Q);
     assert_true(graph_check(&g));
-    op_add_project(&g, graph_shared(SHARED_X), graph_shared(SHARED_ROUTED), SLOT_Q);
+    op_add_project(&g, graph_shared(SHARED_X), graph_shared(SHARED_ROUTED), WEIGHT_Q);
     assert_false(graph_check(&g));
     assert_int_equal(g.op_count, GRAPH_OPS_MAX);
 
     graph_begin(&g, "buffers", widths);
     for (int i = 0; i < 2 * GRAPH_BUFFERS_MAX; i++)
-        op_project(&g, graph_shared(SHARED_X), SLOT_Q, 3);
+        op_project(&g, graph_shared(SHARED_X), WEIGHT_Q, 3);
     assert_false(graph_check(&g));
     assert_true(g.buffer_count <= GRAPH_BUFFERS_MAX && g.op_count <= GRAPH_OPS_MAX);
 }

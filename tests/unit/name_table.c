@@ -2,7 +2,7 @@
 #include "support/test.h"
 
 #include "base/arena.h"
-#include "files/name_table.h"
+#include "checkpoint/name_table.h"
 #include "support/failing_allocator.h"
 
 #include <stdio.h>

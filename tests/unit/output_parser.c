@@ -3,8 +3,8 @@
 
 #include "base/json.h"
 #include "base/status.h"
-#include "model/output_json.h"
-#include "model/output_parser.h"
+#include "chat/output_json.h"
+#include "chat/output_parser.h"
 
 #include <stdio.h>
 #include <stdlib.h>

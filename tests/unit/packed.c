@@ -3,7 +3,7 @@
 
 #include "base/checksum.h"
 #include "base/status.h"
-#include "files/packed.h"
+#include "checkpoint/packed.h"
 #include "support/failing_allocator.h"
 #include "support/memory_files.h"
 

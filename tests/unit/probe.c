@@ -3,7 +3,7 @@
  * multiples of anything, with the plain and the best kernels, in exact arithmetic. */
 #include "support/test.h"
 
-#include "engine/probe.h"
+#include "compat/probe.h"
 #include "support/plain_model.h"
 #include "support/tiny_engine.h"
 
@@ -149,11 +149,11 @@ static void check_embed(struct bench *b)
 static void check_norms(struct bench *b)
 {
     static const struct {
-        enum slot slot;
+        enum weight_id slot;
         const char *name;
-    } norms[] = { { SLOT_MIXER_NORM, "layers.%u.input_layernorm.weight" },
-                  { SLOT_FFN_NORM, "layers.%u.post_attention_layernorm.weight" },
-                  { SLOT_FINAL_NORM, "norm.weight" } };
+    } norms[] = { { WEIGHT_MIXER_NORM, "layers.%u.input_layernorm.weight" },
+                  { WEIGHT_FFN_NORM, "layers.%u.post_attention_layernorm.weight" },
+                  { WEIGHT_FINAL_NORM, "norm.weight" } };
     mf_error why = { 0 };
     size_t width = b->shape->width;
     for (size_t i = 0; i < COUNT_OF(norms); i++) {
@@ -173,7 +173,7 @@ static void check_head_norm(struct bench *b)
     mf_error why = { 0 };
     size_t width = b->shape->head_width, count = 2 * (size_t)b->shape->heads * width;
     struct twin x = twin_new(b, count, 3.0);
-    tiny_must(probe_head_norm(out(&x), b->probe, b->full, SLOT_Q_NORM, &why), &why);
+    tiny_must(probe_head_norm(out(&x), b->probe, b->full, WEIGHT_Q_NORM, &why), &why);
     for (size_t i = 0; i < count; i += width)
         plain_rms_norm(x.d + i, x.d + i,
                        numbers_of(b, "layers.%u.self_attn.q_norm.weight", b->full), 1e-6, width);
@@ -268,7 +268,7 @@ static void check_project(struct bench *b)
     y = twin_new(b, 37 * width, 1.0);
     size_t inner = (size_t)b->shape->heads * b->shape->head_width;
     struct twin h = twin_new(b, 37 * inner, 1.0);
-    tiny_must(probe_project(out(&y), b->probe, b->full, SLOT_ATTENTION_OUT, in(&h), &why), &why);
+    tiny_must(probe_project(out(&y), b->probe, b->full, WEIGHT_ATTENTION_OUT, in(&h), &why), &why);
     for (size_t r = 0; r < 37; r++)
         plain_matrix(y.d + r * width, numbers_of(b, "layers.%u.self_attn.o_proj.weight", b->full),
                      width, inner, h.d + r * inner);
@@ -625,17 +625,17 @@ static void check_wrong_kinds(struct bench *b)
     struct probe_positions where = { (uint32_t[]){ 0 }, 1, false };
     struct probe *p = b->probe;
     uint32_t full = b->full, delta = b->delta;
-    assert_int_equal(probe_head_norm(any, p, delta, SLOT_Q_NORM, &why), MF_ERR_ARGUMENT);
+    assert_int_equal(probe_head_norm(any, p, delta, WEIGHT_Q_NORM, &why), MF_ERR_ARGUMENT);
     assert_int_equal(probe_rope(any, p, delta, where, &why), MF_ERR_ARGUMENT);
     assert_int_equal(probe_attend(any, p, delta, &attention, &why), MF_ERR_ARGUMENT);
     assert_int_equal(probe_gate(any, p, delta, same, same, &why), MF_ERR_ARGUMENT);
-    assert_int_equal(probe_project(any, p, delta, SLOT_Q, same, &why), MF_ERR_ARGUMENT);
+    assert_int_equal(probe_project(any, p, delta, WEIGHT_Q, same, &why), MF_ERR_ARGUMENT);
     assert_non_null(strstr(why.text, "layer 0 is a gated delta net"));
     assert_int_equal(probe_conv(any, any, p, full, same, &why), MF_ERR_ARGUMENT);
     assert_int_equal(probe_unit_norm(any, p, full, &why), MF_ERR_ARGUMENT);
     assert_int_equal(probe_delta(any, any, p, full, &recurrence, &why), MF_ERR_ARGUMENT);
     assert_int_equal(probe_gated_norm(any, p, full, same, same, &why), MF_ERR_ARGUMENT);
-    assert_int_equal(probe_project(any, p, full, SLOT_DELTA_OUT, same, &why), MF_ERR_ARGUMENT);
+    assert_int_equal(probe_project(any, p, full, WEIGHT_DELTA_OUT, same, &why), MF_ERR_ARGUMENT);
     assert_non_null(strstr(why.text, "is full attention"));
 
     struct probe_layer io = { .kind = MIXER_DELTA,
@@ -661,9 +661,9 @@ static void check_wrong_lengths(struct bench *b)
         struct floats off = { some, count };
         struct numbers odd = { some, count };
         REFUSED(probe_embed(off, p, &token, 1, &why));
-        REFUSED(probe_norm(off, p, 0, SLOT_FFN_NORM, row, &why));
-        REFUSED(probe_norm((struct floats){ some, width }, p, 0, SLOT_FFN_NORM, odd, &why));
-        REFUSED(probe_project(off, p, 0, SLOT_SHARED_DOWN, row, &why));
+        REFUSED(probe_norm(off, p, 0, WEIGHT_FFN_NORM, row, &why));
+        REFUSED(probe_norm((struct floats){ some, width }, p, 0, WEIGHT_FFN_NORM, odd, &why));
+        REFUSED(probe_project(off, p, 0, WEIGHT_SHARED_DOWN, row, &why));
         REFUSED(probe_lm_head(off, p, row, &why));
         REFUSED(probe_expert(off, p, 0, 0, row, &why));
         REFUSED(probe_route((struct probe_routes){ ids, some, 1 + count }, p, 0, row, &why));
@@ -677,9 +677,9 @@ static void check_wrong_lengths(struct bench *b)
             p, b->delta, 0, &why));
     }
     size_t many = (ROWS_MAX + 1) * width; /* more rows than the probe has room for */
-    REFUSED(probe_norm((struct floats){ some, many }, p, 0, SLOT_FFN_NORM,
+    REFUSED(probe_norm((struct floats){ some, many }, p, 0, WEIGHT_FFN_NORM,
                        (struct numbers){ some, many }, &why));
-    REFUSED(probe_norm((struct floats){ some, 0 }, p, 0, SLOT_FFN_NORM, (struct numbers){ some, 0 },
+    REFUSED(probe_norm((struct floats){ some, 0 }, p, 0, WEIGHT_FFN_NORM, (struct numbers){ some, 0 },
                        &why));
 #undef REFUSED
     struct floats one = { some, width };
@@ -687,7 +687,7 @@ static void check_wrong_lengths(struct bench *b)
     assert_int_equal(probe_embed(one, p, &negative, 1, &why), MF_ERR_ARGUMENT);
     assert_int_equal(probe_expert(one, p, 0, b->shape->experts, row, &why), MF_ERR_ARGUMENT);
     assert_int_equal(probe_expert(one, p, b->shape->layers, 0, row, &why), MF_ERR_ARGUMENT);
-    assert_int_equal(probe_norm(one, p, b->shape->layers, SLOT_FFN_NORM, row, &why),
+    assert_int_equal(probe_norm(one, p, b->shape->layers, WEIGHT_FFN_NORM, row, &why),
                      MF_ERR_ARGUMENT);
 }
 

@@ -1,7 +1,7 @@
 /* read_choice: the faster of two ways does the reading, after a few reads by each. */
 #include "support/test.h"
 
-#include "files/read_choice.h"
+#include "io/read_choice.h"
 
 static const struct read_choice_rule once = { .worth = 1.4, .phase_reads = 48 };
 static const struct read_choice_rule often = { .worth = 1.1, .phase_reads = 100, .again = 8000 };

@@ -1,7 +1,7 @@
 /* read_pace: the depth becomes the smallest that gives the full rate of a device. */
 #include "support/test.h"
 
-#include "files/read_pace.h"
+#include "io/read_pace.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
 
 #include "base/arena.h"
 #include "base/status.h"
-#include "model/requantise.h"
+#include "convert/requantise.h"
 
 #include <math.h>
 #include <stdlib.h>

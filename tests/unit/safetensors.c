@@ -1,7 +1,7 @@
 /* safetensors: what is accepted, and what is refused with which words. */
 #include "support/test.h"
 
-#include "files/safetensors.h"
+#include "checkpoint/safetensors.h"
 #include "support/memory_files.h"
 
 #include <stdio.h>

@@ -5,8 +5,8 @@
 #include <cmocka.h>
 
 #include "base/arena.h"
-#include "engine/random.h"
-#include "engine/sampler.h"
+#include "sampling/random.h"
+#include "sampling/sampler.h"
 #include "support/failing_allocator.h"
 
 #include <float.h>

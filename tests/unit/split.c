@@ -2,7 +2,7 @@
 #include "support/test.h"
 #include "support/random_text.h"
 
-#include "model/split.h"
+#include "tokenizer/split.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
 #include <cmocka.h>
 
 #include "base/arena.h"
-#include "engine/random.h"
-#include "engine/stop_strings.h"
+#include "sampling/random.h"
+#include "chat/stop_strings.h"
 #include "support/failing_allocator.h"
 
 #include <stdio.h>

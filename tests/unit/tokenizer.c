@@ -6,7 +6,7 @@
 #include "support/token_vectors.h"
 
 #include "base/file.h"
-#include "model/tokenizer_internal.h"
+#include "tokenizer/internal.h"
 
 #include <pthread.h>
 #include <stdio.h>

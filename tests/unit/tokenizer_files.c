@@ -7,7 +7,7 @@
 #include "support/token_vectors.h"
 
 #include "base/file.h"
-#include "model/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

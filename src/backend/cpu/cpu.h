@@ -2,8 +2,8 @@
  *
  * All workers walk a graph together.  An operation splits its work by worker,
  * never by time, so that the result does not depend on how many there are. */
-#ifndef BACKEND_CPU_H
-#define BACKEND_CPU_H
+#ifndef BACKEND_CPU_CPU_H
+#define BACKEND_CPU_CPU_H
 
 #include "backend/backend.h"
 
@@ -51,7 +51,7 @@ static inline uint32_t job_width(const struct cpu_job *job, buffer b)
     return job->graph->buffers[b.id].width;
 }
 
-static inline const struct weight *job_weight(const struct cpu_job *job, enum slot slot)
+static inline const struct weight *job_weight(const struct cpu_job *job, enum weight_id slot)
 {
     return &job->frame->slots[slot];
 }

@@ -2,7 +2,7 @@
  *
  * Scores are made with the latents themselves: (Wkᵀ·q)·l, and the sum of weighted latents goes
  * through Wv once.  All heads then share one cache of "keys" [latent | rope] whose first part
- * is also the "values", which is grouped attention with one group (kernels/attend.h).
+ * is also the "values", which is grouped attention with one group (kernels/attention/attention.h).
  *
  *     1  by head            q ─ Wk ─▶ query [latent | rope]
  *     2  by stretch, heads  greatest score, sum of weights, sum of latents

@@ -1,5 +1,5 @@
 /* ops_attend.c: full attention, tuned: tiles of 64 positions for prompts, stretches of 256
- * for generated rows (kernels/attend.h).
+ * for generated rows (kernels/attention/attention.h).
  *
  * All heads that share keys and values go together: a prompt's block is some positions of
  * all heads of a group, a decode row's stretch reads a page once for the whole group.

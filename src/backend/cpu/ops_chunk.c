@@ -1,4 +1,4 @@
-/* ops_chunk.c: the gated delta net, tuned (kernels/delta.h).
+/* ops_chunk.c: the gated delta net, tuned (kernels/delta/delta.h).
  *
  * A worker has whole key heads with the value heads that read them: their states lie
  * transposed in its scratch while it walks the rows of a prompt, chunk by chunk.  Generated

@@ -78,7 +78,7 @@ static void route_row(const struct cpu_job *job, float *scores, uint32_t *expert
     uint32_t total = job_width(job, job->op->a), per_row = job->frame->routes->per_row;
     float *choice = job->scratch;
     if (shape->sigmoid) {
-        const float *bias = weight_vector(job_weight(job, SLOT_ROUTER_BIAS));
+        const float *bias = weight_vector(job_weight(job, WEIGHT_ROUTER_BIAS));
         for (uint32_t i = 0; i < total; i++) {
             scores[i] = (float)scalar_sigmoid((double)scores[i]);
             choice[i] = scores[i] + bias[i];

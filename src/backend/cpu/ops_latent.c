@@ -52,15 +52,15 @@ const uint16_t *cpu_latent_page(const struct cpu_job *job, const struct kv_view 
 struct latent_weights cpu_latent_weights(const struct cpu_job *job, uint32_t head)
 {
     const struct latent_shape *shape = &job->op->latent;
-    const struct weight *both = job_weight(job, SLOT_KV_B);
+    const struct weight *both = job_weight(job, WEIGHT_KV_B);
     uint64_t rows = (uint64_t)shape->nope_width + shape->value_width;
     if (both->values)
         return (struct latent_weights){ .keys = both,
                                         .values = both,
                                         .first_key = head * rows,
                                         .first_value = head * rows + shape->nope_width };
-    return (struct latent_weights){ .keys = job_weight(job, SLOT_K_B),
-                                    .values = job_weight(job, SLOT_V_B),
+    return (struct latent_weights){ .keys = job_weight(job, WEIGHT_K_B),
+                                    .values = job_weight(job, WEIGHT_V_B),
                                     .first_key = (uint64_t)head * shape->latent_width,
                                     .first_value = (uint64_t)head * shape->value_width,
                                     .by_latent = true };

@@ -33,15 +33,15 @@ static bool next_run(struct run *run, const struct frame *frame)
 }
 
 /* A small error here changes a choice or a gate for all channels: always f32. */
-static bool is_sensitive(enum slot slot)
+static bool is_sensitive(enum weight_id slot)
 {
-    return slot == SLOT_ROUTER || slot == SLOT_SHARED_SCALE || slot == SLOT_DELTA_A ||
-           slot == SLOT_DELTA_B;
+    return slot == WEIGHT_ROUTER || slot == WEIGHT_SHARED_SCALE || slot == WEIGHT_DELTA_A ||
+           slot == WEIGHT_DELTA_B;
 }
 
 typedef void (*product_way)(const struct product *product);
 
-static product_way choose_way(const struct cpu_job *job, enum slot slot, bool decode)
+static product_way choose_way(const struct cpu_job *job, enum weight_id slot, bool decode)
 {
     if (job->exact || is_sensitive(slot)) return cpu_multiply_exact;
     if (!decode) return job->kernels->matrix ? cpu_multiply_matrix : cpu_multiply_exact;

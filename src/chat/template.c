@@ -1,0 +1,232 @@
+#include "chat/template.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/status.h"
+#include "jinja/run.h"
+#include "base/unicode.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    SOURCE_LIMIT = 1 << 20,
+    CONFIG_LIMIT = 64 << 20, /* tokenizer_config.json lists every added token */
+    OUTPUT_LIMIT = 64 << 20,
+    MEMORY_LIMIT = 256 << 20,
+    STEP_LIMIT = 100 * 1000 * 1000, /* some four seconds */
+    DEPTH_LIMIT = 500,
+};
+
+struct chat_template {
+    struct arena arena;
+    struct jinja_tree tree;
+    char *source;
+    struct chat_template *with_tools; /* for conversations that have tools; may be NULL */
+};
+
+/* ------------------------------------------------------------------ opening */
+
+mf_status chat_template_parse_new(struct chat_template **out, const char *source, size_t length,
+                                  const char *where, mf_error *why)
+{
+    *out = NULL;
+    if (length > SOURCE_LIMIT)
+        return fail(why, MF_ERR_TEMPLATE, "%s: the template has %zu bytes, at most %d are taken",
+                    where, length, SOURCE_LIMIT);
+    struct chat_template *chat = calloc(1, sizeof *chat);
+    if (!chat) return fail_memory(why, sizeof *chat);
+    arena_init(&chat->arena, &allocator_heap);
+    mf_status status;
+    chat->source = arena_text(&chat->arena, source, length);
+    if (chat->source)
+        status = jinja_parse(&chat->tree, &chat->arena, source, length, where, why);
+    else
+        status = fail_memory(why, length);
+    if (status == MF_OK)
+        *out = chat;
+    else
+        chat_template_free(chat);
+    return status;
+}
+
+void chat_template_free(struct chat_template *chat)
+{
+    if (!chat) return;
+    chat_template_free(chat->with_tools);
+    arena_free(&chat->arena);
+    free(chat);
+}
+
+const char *chat_template_source(const struct chat_template *chat)
+{
+    return chat->source;
+}
+
+static mf_status open_text(struct chat_template **out, const mf_files *files, const char *path,
+                           mf_error *why)
+{
+    char *text;
+    size_t length;
+    mf_status status = file_read_whole_new(&text, &length, files, path, SOURCE_LIMIT, why);
+    if (status != MF_OK) return status;
+    status = chat_template_parse_new(out, text, length, path, why);
+    free(text);
+    return status;
+}
+
+/* The template of that name in [{"name": …, "template": …}, …]; NULL: there is none. */
+static const json_t *named_template(const json_t *list, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *entry = json_array_get(list, i);
+        const char *found = json_string_value(json_object_get(entry, "name"));
+        const json_t *text = json_object_get(entry, "template");
+        if (found && strcmp(found, name) == 0 && json_is_string(text)) return text;
+    }
+    return NULL;
+}
+
+static mf_status parse_string(struct chat_template **out, const json_t *text, const char *where,
+                              mf_error *why)
+{
+    return chat_template_parse_new(out, json_string_value(text), json_string_length(text), where,
+                                   why);
+}
+
+/* The field `chat_template` of a JSON file: a string or a list of named ones. */
+static mf_status parse_field(struct chat_template **out, const json_t *field, const char *where,
+                             mf_error *why)
+{
+    if (json_is_string(field)) return parse_string(out, field, where, why);
+    if (!json_is_array(field))
+        return fail(why, MF_ERR_FORMAT, "%s: chat_template is %s, a string or list was expected",
+                    where, json_kind(field));
+    const json_t *plain = named_template(field, "default");
+    const json_t *tools = named_template(field, "tool_use");
+    if (!plain && !tools)
+        return fail(why, MF_ERR_FORMAT, "%s: chat_template has neither default nor tool_use",
+                    where);
+    mf_status status = parse_string(out, plain ? plain : tools, where, why);
+    if (status == MF_OK && plain && tools)
+        status = parse_string(&(*out)->with_tools, tools, where, why);
+    if (status != MF_OK) {
+        chat_template_free(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+static mf_status open_field(struct chat_template **out, const mf_files *files, const char *path,
+                            mf_error *why)
+{
+    json_t *json;
+    mf_status status = json_read_file_new(&json, files, path, CONFIG_LIMIT, why);
+    if (status != MF_OK) return status;
+    const json_t *field = json_object_get(json, "chat_template");
+    if (field && !json_is_null(field)) status = parse_field(out, field, path, why);
+    json_decref(json);
+    return status;
+}
+
+mf_status chat_template_open_new(struct chat_template **out, const mf_files *files,
+                                 const char *directory, mf_error *why)
+{
+    static const struct {
+        const char *name;
+        mf_status (*open)(struct chat_template **, const mf_files *, const char *, mf_error *);
+    } places[] = {
+        { "chat_template.jinja", open_text },
+        { "chat_template.json", open_field },
+        { "tokenizer_config.json", open_field },
+    };
+    *out = NULL;
+    for (size_t i = 0; i < COUNT_OF(places) && !*out; i++) {
+        char path[PATH_CAPACITY];
+        mf_status status = path_join(path, sizeof path, directory, places[i].name, why);
+        if (status != MF_OK) return status;
+        if (!file_exists(files, path)) continue;
+        status = places[i].open(out, files, path, why);
+        if (status != MF_OK) return status;
+    }
+    return MF_OK;
+}
+
+/* ------------------------------------------------------------------ rendering */
+
+static void begin(struct jinja_run *run, const struct jinja_tree *tree, const json_t *context,
+                  const struct jinja_options *options)
+{
+    *run = (struct jinja_run){ .tree = tree, .context = context, .options = options };
+    arena_init(&run->arena, &allocator_heap);
+    run->memory_left = options->memory_limit_bytes ? options->memory_limit_bytes : MEMORY_LIMIT;
+    run->output_limit = options->output_limit_bytes ? options->output_limit_bytes : OUTPUT_LIMIT;
+    run->steps_left = options->step_limit ? options->step_limit : STEP_LIMIT;
+    run->depth_left = options->depth_limit ? options->depth_limit : DEPTH_LIMIT;
+    run->block = jinja_failed();
+    run->base = jinja_scope_new(run, NULL);
+    run->scope = run->base ? jinja_scope_new(run, run->base) : NULL;
+}
+
+/* The rendering's first error as a status, a sentence and, if wanted, in detail. */
+static mf_status report(const struct jinja_run *run, struct jinja_error *detail, mf_error *why)
+{
+    /* A message that was cut may end within a character. */
+    size_t length = unicode_check(run->error_message, run->error_length);
+    int shown = (int)unicode_check(run->error_message, min_size(length, 400));
+    if (detail) {
+        *detail = (struct jinja_error){ .kind = run->error_kind,
+                                        .line = run->error_line,
+                                        .column = run->error_column,
+                                        .message = strndup(run->error_message, length) };
+        if (!detail->message) return fail_memory(why, length);
+    }
+    if (run->error_kind == JINJA_ERROR_MEMORY)
+        return fail(why, MF_ERR_MEMORY, "out of memory while the chat template was rendered");
+    return fail(why, MF_ERR_TEMPLATE, "chat template: line %u, column %u: %.*s", run->error_line,
+                run->error_column, shown, run->error_message);
+}
+
+static mf_status finish(char **out, size_t *length, const struct jinja_builder *output,
+                        mf_error *why)
+{
+    char *text = malloc(output->length + 1);
+    if (!text) return fail_memory(why, output->length + 1);
+    if (output->length) memcpy(text, output->data, output->length);
+    text[output->length] = '\0';
+    *out = text;
+    *length = output->length;
+    return MF_OK;
+}
+
+mf_status chat_template_render_with_new(char **out, size_t *length,
+                                        const struct chat_template *chat, const json_t *context,
+                                        const struct jinja_options *options,
+                                        struct jinja_error *detail, mf_error *why)
+{
+    static const struct jinja_options defaults = { 0 };
+    *out = NULL;
+    *length = 0;
+    if (detail) *detail = (struct jinja_error){ 0 };
+    if (!json_is_object(context))
+        return fail(why, MF_ERR_ARGUMENT, "the template's variables are %s, not an object",
+                    json_kind(context));
+    const json_t *tools = json_object_get(context, "tools");
+    if (chat->with_tools && json_array_size(tools)) chat = chat->with_tools;
+    struct jinja_run *run = malloc(sizeof *run);
+    if (!run) return fail_memory(why, sizeof *run);
+    begin(run, &chat->tree, context, options ? options : &defaults);
+    struct jinja_builder output = { .run = run };
+    run->output = &output;
+    if (run->scope) jinja_execute(run, chat->tree.body);
+    mf_status status = run->failed ? report(run, detail, why) : finish(out, length, &output, why);
+    arena_free(&run->arena);
+    free(run);
+    return status;
+}
+
+mf_status chat_template_render_new(char **out, size_t *length, const struct chat_template *chat,
+                                   const json_t *context, mf_error *why)
+{
+    return chat_template_render_with_new(out, length, chat, context, NULL, NULL, why);
+}

@@ -1,0 +1,90 @@
+#include "checkpoint/name_table.h"
+
+#include "base/status.h"
+
+__extension__ typedef unsigned __int128 wide;
+
+static uint64_t fold(uint64_t a, uint64_t b)
+{
+    wide product = (wide)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+static uint64_t hash(const char *name, size_t length, uint64_t key)
+{
+    const uint64_t odd = 0x9e3779b97f4a7c15u; /* 2^64 / golden ratio: bits without a pattern */
+    uint64_t state = fold(key ^ length, odd);
+    for (; length >= 8; length -= 8, name += 8) state = fold(state ^ load_u64(name), odd);
+    uint64_t tail = 0;
+    memcpy(&tail, name, length);
+    return fold(state ^ tail, odd ^ key);
+}
+
+/* The slot that holds the name, or the free one where it belongs. */
+static struct name_slot *probe(struct name_slot *slots, size_t slot_count, const char *name,
+                               size_t length)
+{
+    size_t mask = slot_count - 1;
+    size_t at = hash(name, length, (uintptr_t)slots) & mask;
+    while (slots[at].name) {
+        if (slots[at].length == length && memcmp(slots[at].name, name, length) == 0) break;
+        at = (at + 1) & mask;
+    }
+    return &slots[at];
+}
+
+void name_table_init(struct name_table *table, const mf_allocator *allocator)
+{
+    *table = (struct name_table){ .allocator = allocator };
+}
+
+void name_table_free(struct name_table *table)
+{
+    const mf_allocator *allocator = table->allocator;
+    if (table->slots)
+        allocator->release(allocator->user, table->slots, table->slot_count * sizeof *table->slots);
+    name_table_init(table, allocator);
+}
+
+static mf_status grow(struct name_table *table, mf_error *why)
+{
+    const mf_allocator *allocator = table->allocator;
+    size_t slot_count = table->slot_count ? table->slot_count * 2 : 64;
+    size_t bytes = slot_count * sizeof(struct name_slot);
+    struct name_slot *slots = allocator->allocate(allocator->user, bytes, CACHE_LINE);
+    if (!slots) return fail_memory(why, bytes);
+    memset(slots, 0, bytes);
+    for (size_t i = 0; i < table->slot_count; i++) {
+        const struct name_slot *old = &table->slots[i];
+        if (old->name) *probe(slots, slot_count, old->name, old->length) = *old;
+    }
+    size_t count = table->count;
+    name_table_free(table);
+    *table = (struct name_table){ allocator, slots, slot_count, count };
+    return MF_OK;
+}
+
+mf_status name_table_add(uint32_t *holder, struct name_table *table, const char *name,
+                         size_t length, uint32_t number, mf_error *why)
+{
+    *holder = number;
+    if (table->slot_count <= 2 * table->count) {
+        mf_status status = grow(table, why);
+        if (status != MF_OK) return status;
+    }
+    struct name_slot *slot = probe(table->slots, table->slot_count, name, length);
+    if (slot->name) {
+        *holder = slot->number;
+        return MF_OK;
+    }
+    *slot = (struct name_slot){ name, length, number };
+    table->count++;
+    return MF_OK;
+}
+
+uint32_t name_table_find(const struct name_table *table, const char *name, size_t length)
+{
+    if (table->slot_count == 0) return NAME_UNKNOWN;
+    const struct name_slot *slot = probe(table->slots, table->slot_count, name, length);
+    return slot->name ? slot->number : NAME_UNKNOWN;
+}

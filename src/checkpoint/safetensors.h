@@ -1,0 +1,28 @@
+/* safetensors.h: checkpoints of Hugging Face and MLX into a tensor directory.
+ *
+ *     byte 0    u64 N, little-endian
+ *          8    N bytes of JSON: { name: { "dtype", "shape", "data_offsets": [b, e] }, … }
+ *          8+N  the data; b and e count from here, the tensors tile it without a gap
+ *
+ * A checkpoint is a directory: model.safetensors.index.json names the file of
+ * every tensor; without it there is one model.safetensors, or else every
+ * model*.safetensors counts, in the order of their names.
+ *
+ * Nothing is allocated on the word of a file: the header is read only if it lies
+ * within the file, and everything that is kept is proportional to its bytes. */
+#ifndef CHECKPOINT_SAFETENSORS_H
+#define CHECKPOINT_SAFETENSORS_H
+
+#include "checkpoint/tensor_directory.h"
+
+/* All tensors of the checkpoint at `path` into `directory`, which was initialised
+ * and is empty; finished when this returns MF_OK.  After a failure it is still to
+ * be freed.  Only headers are read. */
+mf_status safetensors_open(struct tensor_directory *directory, const mf_files *files,
+                           const char *path, mf_error *why);
+
+/* The same for one file. */
+mf_status safetensors_open_file(struct tensor_directory *directory, const mf_files *files,
+                                const char *path, mf_error *why);
+
+#endif

@@ -1,0 +1,21 @@
+/* analysis.h: what the compiler must know about a grammar as a whole. */
+#ifndef GRAMMAR_ANALYSIS_H
+#define GRAMMAR_ANALYSIS_H
+
+#include "grammar/grammar.h"
+#include "grammar/builder.h"
+
+/* Where compiled rules come from. */
+struct grammar_origin {
+    const struct builder_rule *rules;
+    const uint32_t *emitted;    /* [rule_count]: index in `rules` */
+    const uint32_t *first_node; /* [rule_count + 1] */
+};
+
+/* Fills cost, height and in_loop of all nodes and turns every SPLIT so that `a` is the way of
+ * the fewest bytes.  Refuses left recursion, a grammar that cannot end, and one whose shortest
+ * text needs more than half of GRAMMAR_DEPTH_LIMIT calls. */
+mf_status grammar_analyse(struct grammar *grammar, struct arena *scratch,
+                          const struct grammar_origin *origin, mf_error *why);
+
+#endif

@@ -1,0 +1,44 @@
+/* mask.h: the set of tokens that a grammar allows in a state; see mask.c. */
+#ifndef GRAMMAR_MASK_H
+#define GRAMMAR_MASK_H
+
+#include "grammar/states.h"
+#include "grammar/vocabulary.h"
+
+struct mask_scratch;
+
+/* A remembered walk: the tokens that stay inside a piece of grammar, and where others leave. */
+struct mask_entry {
+    uint32_t tokens; /* in pool: token_count ids, or a bitmap when token_count is TOKENS_BITMAP */
+    uint32_t token_count;
+    uint32_t exits; /* in pool: exit_count nodes of the vocabulary */
+    uint32_t exit_count;
+    bool too_many_exits; /* of no use: take a larger piece */
+};
+
+struct grammar_masks {
+    const struct grammar_vocabulary *vocabulary;
+    struct grammar_states *states;
+    const mf_allocator *allocator;
+    uint32_t *alike;            /* [node_count]: the node that stands for it; see find_alike */
+    struct mask_entry *entries; /* [entry_count]; 0 is not used */
+    uint32_t *pool;             /* [pool_used] */
+    uint32_t entry_count, pool_used;
+    struct mask_scratch *scratch;
+};
+
+/* `states` is shared with the caller and its `mask` fields belong to the masks. */
+mf_status masks_init(struct grammar_masks *masks, struct grammar_states *states,
+                     const struct grammar_vocabulary *vocabulary, const mf_allocator *allocator,
+                     mf_error *why);
+void masks_release(struct grammar_masks *masks);
+
+/* Adds the tokens that may follow `state` to mask[mask_words].  False when a table is full:
+ * what was added is right, but some may be missing; compact the states, call masks_forget and
+ * start again. */
+bool masks_add_allowed(struct grammar_masks *masks, uint64_t *mask, uint32_t state);
+
+/* The numbers of states have changed. */
+void masks_forget(struct grammar_masks *masks);
+
+#endif

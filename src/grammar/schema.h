@@ -1,0 +1,69 @@
+/* schema.h: from a JSON Schema to a grammar whose texts are valid by it.
+ *
+ * Every text that the grammar allows parses as JSON and satisfies the schema.  The other
+ * way it is narrower, where that costs a model nothing: properties come in the order in
+ * which the schema lists them, only listed ones unless additionalProperties says otherwise,
+ * no number has more than 15 digits (so that every reader sees the same value), whitespace
+ * is a single space or one line break with its indentation, and strings hold neither NUL
+ * nor half a surrogate pair.
+ *
+ *   kept      type (lists too), nullable, enum, const, properties, required,
+ *             additionalProperties, patternProperties (one, without properties),
+ *             propertyNames (without properties), min/maxProperties, items, prefixItems,
+ *             min/maxItems, min/maxLength, pattern (no lookaround, no back references),
+ *             format (date, time, date-time, uuid, email, ipv4, ipv6, hostname, uri),
+ *             minimum, maximum, exclusive*, multipleOf, anyOf, oneOf, allOf, $ref within
+ *             the schema, recursive too
+ *   refused   not, if, dependent*, contains, uniqueItems, unevaluated* other than false,
+ *             $dynamicRef; with `lenient` they are noted and not kept
+ *   noted     a format that is not known; oneOf whose branches may overlap (taken as
+ *             anyOf); keywords that nobody knows
+ *
+ * A schema is not to be trusted: depth, sizes and the number of rules are bounded. */
+#ifndef GRAMMAR_SCHEMA_H
+#define GRAMMAR_SCHEMA_H
+
+#include "base/json.h"
+#include "grammar/grammar.h"
+
+struct expression;
+struct grammar_builder;
+
+enum { JSON_SCHEMA_TEXT_LIMIT = 1 << 20 };
+
+struct json_schema_options {
+    bool lenient;       /* a keyword that cannot be kept is noted instead of refused */
+    bool between_tags;  /* "</" never stands in the text: JSON has other ways to write it */
+    const json_t *root; /* what $ref starts from; NULL: the schema itself */
+    /* One sentence per thing that a user may want to know; NULL: nobody asks. */
+    void (*note)(void *user, const char *sentence);
+    void *user;
+};
+
+/* `options` may be NULL.  Errors name the place in the schema.  On failure *out is NULL. */
+mf_status json_schema_grammar_new(struct grammar **out, const mf_allocator *allocator,
+                                  const json_t *schema, const struct json_schema_options *options,
+                                  mf_error *why);
+
+/* Reads a schema from text: an object, true or false.  The caller owns it. */
+mf_status json_schema_read_new(json_t **out, const char *text, size_t length, mf_error *why);
+
+/* Both: from text to a grammar. */
+mf_status json_schema_parse_new(struct grammar **out, const mf_allocator *allocator,
+                                const char *text, size_t length,
+                                const struct json_schema_options *options, mf_error *why);
+
+/* A rule for the schema inside a larger grammar; RULE_NONE and the builder's error after a
+ * failure.  Whitespace around the value is not included. */
+uint32_t json_schema_add_rule(struct grammar_builder *builder, const json_t *schema,
+                              const struct json_schema_options *options);
+
+/* The strings that the schema allows, as they are: without quotes and escapes, for markup that
+ * says where they end.  Where a string may be anything it is `free_text`, which knows its end; the
+ * others have no "<" in them and are followed by `end`. */
+uint32_t json_schema_add_text_rule(struct grammar_builder *builder, const json_t *schema,
+                                   const struct json_schema_options *options,
+                                   const struct expression *free_text,
+                                   const struct expression *end);
+
+#endif

@@ -1,0 +1,241 @@
+/* Filters on text.  What is not a string is first turned into one, as Jinja does. */
+#include "jinja/run.h"
+#include "base/unicode.h"
+
+#include <stdio.h>
+
+/* The value in front as text; NULL after an error. */
+static const struct jinja_string *text_of(struct jinja_run *run, struct jinja_value value)
+{
+    struct jinja_value text = jinja_str(run, value);
+    return run->failed ? NULL : text.string;
+}
+
+/* ------------------------------------------------------------------ cases */
+
+static struct jinja_value filter_upper(struct jinja_run *run, struct jinja_value self,
+                                       const struct jinja_arguments *given)
+{
+    (void)given;
+    const struct jinja_string *text = text_of(run, self);
+    return text ? jinja_convert_case(run, text, UNICODE_UPPER) : jinja_failed();
+}
+
+static struct jinja_value filter_lower(struct jinja_run *run, struct jinja_value self,
+                                       const struct jinja_arguments *given)
+{
+    (void)given;
+    const struct jinja_string *text = text_of(run, self);
+    return text ? jinja_convert_case(run, text, UNICODE_LOWER) : jinja_failed();
+}
+
+static struct jinja_value filter_capitalize(struct jinja_run *run, struct jinja_value self,
+                                            const struct jinja_arguments *given)
+{
+    (void)given;
+    const struct jinja_string *text = text_of(run, self);
+    return text ? jinja_capitalise(run, text) : jinja_failed();
+}
+
+/* Words begin after white space and after - ( { [ <; unlike str.title, not after other signs. */
+static struct jinja_value filter_title(struct jinja_run *run, struct jinja_value self,
+                                       const struct jinja_arguments *given)
+{
+    (void)given;
+    const struct jinja_string *text = text_of(run, self);
+    struct jinja_builder builder = { .run = run };
+    char out[UNICODE_CASE_BYTES];
+    bool begins = true;
+    for (size_t offset = 0, bytes; text && offset < text->length && !run->failed; offset += bytes) {
+        uint32_t c = unicode_decode(text->data + offset, &bytes);
+        enum unicode_case to = begins ? UNICODE_UPPER : UNICODE_LOWER;
+        jinja_add(&builder, out, unicode_to_case(out, c, to));
+        begins = unicode_is_white(c) || (c && c < 0x80 && strchr("-({[<", (int)c));
+    }
+    return jinja_built(&builder);
+}
+
+/* ------------------------------------------------------------------ ends and parts */
+
+static struct jinja_value filter_trim(struct jinja_run *run, struct jinja_value self,
+                                      const struct jinja_arguments *given)
+{
+    const struct jinja_string *text = text_of(run, self);
+    const struct jinja_string *set =
+        jinja_given(given->bound[0]) ? jinja_argument_string(run, given->bound[0]) : NULL;
+    return text ? jinja_strip(run, text, set, JINJA_BOTH) : jinja_failed();
+}
+
+static struct jinja_value filter_replace(struct jinja_run *run, struct jinja_value self,
+                                         const struct jinja_arguments *given)
+{
+    const struct jinja_string *text = text_of(run, self);
+    const struct jinja_string *old = text_of(run, given->bound[0]);
+    const struct jinja_string *new = text_of(run, given->bound[1]);
+    int64_t limit =
+        jinja_given(given->bound[2]) ? jinja_argument_int(run, given->bound[2], -1) : -1;
+    return run->failed ? jinja_failed() : jinja_replace(run, text, old, new, limit);
+}
+
+static struct jinja_value filter_indent(struct jinja_run *run, struct jinja_value self,
+                                        const struct jinja_arguments *given)
+{
+    const struct jinja_string *text = jinja_argument_string(run, self);
+    bool first = jinja_argument_truth(given->bound[1], false);
+    bool blank = jinja_argument_truth(given->bound[2], false);
+    struct jinja_builder spaces = { .run = run }, builder = { .run = run };
+    if (given->bound[0].kind == JINJA_STRING) {
+        jinja_add_string(&spaces, given->bound[0].string);
+    } else {
+        int64_t width = jinja_argument_int(run, given->bound[0], 4);
+        jinja_add_repeated(&spaces, ' ', width > 0 ? (size_t)width : 0);
+    }
+    /* An added newline makes a last line, empty or not, that is one of the lines. */
+    static const struct jinja_string newline = { "\n", 1, 1 };
+    struct jinja_value ended = jinja_concatenate(run, text, &newline);
+    if (run->failed) return jinja_failed();
+    struct jinja_value lines = jinja_split_lines(run, ended.string, false);
+    for (size_t i = 0; !run->failed && i < lines.sequence->count; i++) {
+        const struct jinja_string *line = lines.sequence->items[i].string;
+        if (i) jinja_add_text(&builder, "\n");
+        if (i ? blank || line->length : first) jinja_add(&builder, spaces.data, spaces.length);
+        jinja_add_string(&builder, line);
+    }
+    return jinja_built(&builder);
+}
+
+static struct jinja_value filter_truncate(struct jinja_run *run, struct jinja_value self,
+                                          const struct jinja_arguments *given)
+{
+    if (self.kind == JINJA_UNDEFINED) return self;
+    const struct jinja_string *text = jinja_argument_string(run, self);
+    int64_t length = jinja_argument_int(run, given->bound[0], 255);
+    bool kill_words = jinja_argument_truth(given->bound[1], false);
+    struct jinja_value end = given->bound[2];
+    int64_t leeway = jinja_given(given->bound[3]) ? jinja_argument_int(run, given->bound[3], 5) : 5;
+    if (end.kind == JINJA_ABSENT) end = jinja_text(run, "...");
+    const struct jinja_string *mark = jinja_argument_string(run, end);
+    if (run->failed) return jinja_failed();
+    if (leeway < 0 || length < (int64_t)mark->characters)
+        return jinja_raise(run, JINJA_ERROR_VALUE, "the text cannot be truncated to this length");
+    if (length >= (int64_t)text->characters - leeway) return self;
+    size_t bytes = unicode_offset(text->data, text->length, (size_t)length - mark->characters);
+    if (!kill_words) {
+        const char *space = memrchr(text->data, ' ', bytes);
+        if (space) bytes = (size_t)(space - text->data);
+    }
+    struct jinja_builder builder = { .run = run };
+    jinja_add(&builder, text->data, bytes);
+    jinja_add_string(&builder, mark);
+    return jinja_built(&builder);
+}
+
+static struct jinja_value filter_center(struct jinja_run *run, struct jinja_value self,
+                                        const struct jinja_arguments *given)
+{
+    const struct jinja_string *text = text_of(run, self);
+    int64_t width = jinja_argument_int(run, given->bound[0], 80);
+    return text ? jinja_pad(run, text, width, ' ', 'c') : jinja_failed();
+}
+
+static struct jinja_value filter_wordcount(struct jinja_run *run, struct jinja_value self,
+                                           const struct jinja_arguments *given)
+{
+    (void)given;
+    const struct jinja_string *text = text_of(run, self);
+    int64_t words = 0;
+    bool inside = false;
+    for (size_t offset = 0, bytes; text && offset < text->length; offset += bytes) {
+        uint32_t c = unicode_decode(text->data + offset, &bytes);
+        bool word = c == '_' || unicode_is_alphabetic(c) || unicode_is_numeric(c);
+        words += word && !inside;
+        inside = word;
+    }
+    return jinja_int(words);
+}
+
+/* ------------------------------------------------------------------ escapes */
+
+static struct jinja_value filter_escape(struct jinja_run *run, struct jinja_value self,
+                                        const struct jinja_arguments *given)
+{
+    (void)given;
+    const struct jinja_string *text = text_of(run, self);
+    struct jinja_builder builder = { .run = run };
+    for (size_t i = 0; text && i < text->length && !run->failed; i++) {
+        switch (text->data[i]) {
+        case '&':
+            jinja_add_text(&builder, "&amp;");
+            break;
+        case '<':
+            jinja_add_text(&builder, "&lt;");
+            break;
+        case '>':
+            jinja_add_text(&builder, "&gt;");
+            break;
+        case '\'':
+            jinja_add_text(&builder, "&#39;");
+            break;
+        case '"':
+            jinja_add_text(&builder, "&#34;");
+            break;
+        default:
+            jinja_add(&builder, &text->data[i], 1);
+        }
+    }
+    return jinja_built(&builder);
+}
+
+static struct jinja_value filter_urlencode(struct jinja_run *run, struct jinja_value self,
+                                           const struct jinja_arguments *given)
+{
+    (void)given;
+    const struct jinja_string *text = jinja_argument_string(run, self);
+    struct jinja_builder builder = { .run = run };
+    for (size_t i = 0; i < text->length && !run->failed; i++) {
+        unsigned char c = (unsigned char)text->data[i];
+        bool plain = (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') ||
+                     (c && strchr("_.-~/", c));
+        char code[4];
+        snprintf(code, sizeof code, plain ? "%c" : "%%%02X", c);
+        jinja_add_text(&builder, code);
+    }
+    return jinja_built(&builder);
+}
+
+static struct jinja_value filter_format(struct jinja_run *run, struct jinja_value self,
+                                        const struct jinja_arguments *given)
+{
+    const struct jinja_string *text = text_of(run, self);
+    if (given->positional_count && given->keyword_count)
+        return jinja_raise(run, JINJA_ERROR_VALUE,
+                           "can't handle positional and keyword arguments at the same time");
+    struct jinja_value values =
+        given->keyword_count ? jinja_dict(run) : jinja_sequence(run, JINJA_TUPLE, 0);
+    for (size_t i = 0; i < given->positional_count && !run->failed; i++)
+        jinja_append(run, values.sequence, given->positional[i]);
+    for (size_t i = 0; i < given->keyword_count && !run->failed; i++) {
+        struct jinja_value key = { .kind = JINJA_STRING, .string = given->keywords[i].name };
+        jinja_dict_set(run, values.dict, key, given->keywords[i].value);
+    }
+    return run->failed ? jinja_failed() : jinja_format_percent(run, text, values);
+}
+
+const struct jinja_builtin jinja_filters_text[] = {
+    { "upper", "", filter_upper },
+    { "lower", "", filter_lower },
+    { "capitalize", "", filter_capitalize },
+    { "title", "", filter_title },
+    { "trim", "chars?", filter_trim },
+    { "replace", "old new count?", filter_replace },
+    { "indent", "width? first? blank?", filter_indent },
+    { "truncate", "length? killwords? end? leeway?", filter_truncate },
+    { "center", "width?", filter_center },
+    { "wordcount", "", filter_wordcount },
+    { "escape", "", filter_escape },
+    { "e", "", filter_escape },
+    { "forceescape", "", filter_escape },
+    { "urlencode", "", filter_urlencode },
+    { "format", "*", filter_format },
+    { 0 },
+};

@@ -1,0 +1,65 @@
+#include "jinja/run.h"
+
+struct jinja_scope *jinja_scope_new(struct jinja_run *run, struct jinja_scope *parent)
+{
+    struct jinja_scope *scope = jinja_take(run, 1, sizeof *scope);
+    if (scope) scope->parent = parent;
+    return scope;
+}
+
+static struct jinja_binding *find(const struct jinja_scope *scope, const struct jinja_string *name)
+{
+    for (size_t i = 0; i < scope->count; i++)
+        if (scope->bindings[i].name == name) return &scope->bindings[i];
+    return NULL;
+}
+
+void jinja_scope_set(struct jinja_run *run, struct jinja_scope *scope,
+                     const struct jinja_string *name, struct jinja_value value)
+{
+    struct jinja_binding *binding = find(scope, name);
+    if (!binding) {
+        if (scope->count == scope->capacity) {
+            size_t capacity = max_size(4, scope->capacity * 2);
+            struct jinja_binding *bindings = jinja_take(run, capacity, sizeof *bindings);
+            if (!bindings) return;
+            if (scope->count) memcpy(bindings, scope->bindings, scope->count * sizeof *bindings);
+            scope->bindings = bindings;
+            scope->capacity = capacity;
+        }
+        binding = &scope->bindings[scope->count++];
+        binding->name = name;
+    }
+    binding->value = value;
+}
+
+/* A variable of the context is converted at its first use, and then kept: a list that a template
+ * appends to stays the same list. */
+static struct jinja_value from_context(struct jinja_run *run, const struct jinja_string *name)
+{
+    const json_t *json = json_object_getn(run->context, name->data, name->length);
+    struct jinja_value value;
+    if (json) {
+        value = jinja_from_json(run, json);
+    } else {
+        const struct jinja_builtin *builtin = jinja_find_global(name);
+        bool no_clock = builtin && !run->options->now && jinja_is_text(name, "strftime_now");
+        if (!builtin || no_clock) return jinja_undefined_name(JINJA_ABSENT, name);
+        struct jinja_bound *bound = jinja_take(run, 1, sizeof *bound);
+        if (!bound) return jinja_failed();
+        bound->builtin = builtin;
+        value = (struct jinja_value){ .kind = JINJA_FUNCTION, .bound = bound };
+    }
+    jinja_scope_set(run, run->base, name, value);
+    return value;
+}
+
+struct jinja_value jinja_scope_get(struct jinja_run *run, const struct jinja_string *name)
+{
+    for (const struct jinja_scope *scope = run->scope; scope; scope = scope->parent) {
+        const struct jinja_binding *binding = find(scope, name);
+        if (binding) return binding->value;
+        jinja_charge(run, scope->count); /* the search is linear */
+    }
+    return from_context(run, name);
+}

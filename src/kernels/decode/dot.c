@@ -1,0 +1,189 @@
+/* dot.c: products of quantised rows with activations in integers.
+ *
+ * The numbers that share a scale are a group; its products are added up exactly, in integers.
+ * In f32 every group of a unit has a sum of its own, over all units of the row:
+ *
+ *     groups of 32    P[g] += dot·(s·sx), rounded once;  M[g] += m·Σx        8 of each
+ *     groups of 16    P[g] += m·Σx, then P[g] += dot·(s·sx), each rounded once      16
+ *
+ * with scale s and min m of the weights, scale sx of the activations.  At the end the sixteen
+ * are folded as lanes_sum does: P before M.  That order is the same for any number of rows and on
+ * any instruction set; what is free is the order of numbers in a group. */
+#include "kernels/set.h"
+
+/* Each has STREAMS, the rows that are read at once from places far apart: the memory gives a core
+ * more in several streams than in one; TOGETHER, the products that have a struct sums in common and
+ * are added to it in turn; and a dot_unit, weights as load_for_dot leaves them in kind.order. */
+#if defined(__AVX512BW__)
+#include "kernels/decode/dot_avx512.h"
+#elif defined(__AVX2__)
+#include "kernels/decode/dot_avx2.h"
+#else
+#include "kernels/decode/dot_lanes.h"
+#endif
+
+#include <assert.h>
+
+/* Products that are made at a time: of some rows with one of activations, or of one with some of
+ * activations, which then share the unpacking of a unit. */
+enum { PRODUCTS = 4 };
+
+/* Rows follow each other in memory; so far ahead they are asked for, where one stream is read
+ * and where several are.  Beyond the end of a matrix that does nothing. */
+enum { FETCH_AHEAD = 12288, FETCH_AHEAD_EACH = 1024 };
+
+LANES_INLINE void fetch_ahead(const struct unit_place *at, int unit_bytes, size_t distance)
+{
+    const uint8_t *ahead = at->values + at->index * (size_t)unit_bytes + distance;
+    for (int line = 0; line < unit_bytes; line += CACHE_LINE)
+        __builtin_prefetch(ahead + line, 0, 1);
+}
+
+/* Scales and biases that lie on their own: those of the row behind this one. */
+LANES_INLINE void fetch_scales(const struct weight *w, const struct unit_place *at)
+{
+    if (!w->scales) return;
+    for (size_t line = 0; line < w->scale_row_bytes; line += CACHE_LINE) {
+        __builtin_prefetch(at->scales + w->scale_row_bytes + line, 0, 1);
+        __builtin_prefetch(at->biases + w->scale_row_bytes + line, 0, 1);
+    }
+}
+
+/* Unit `index` of a row, of which `left` numbers are left. */
+LANES_INLINE void load_unit(dot_unit *unit, struct unit_place *at, size_t index, size_t left,
+                            unit_loader load, struct unit_kind kind)
+{
+    at->index = index;
+    at->count = min_size(UNIT, left);
+    fetch_ahead(at, kind.bytes, STREAMS == 1 ? FETCH_AHEAD : FETCH_AHEAD_EACH);
+    load_for_dot(unit, at, load, kind);
+}
+
+/* STREAMS rows with one of activations. */
+LANES_INLINE void add_rows(struct sums *out, struct unit_place *at, const struct integer_unit *x,
+                           unit_loader load, struct unit_kind kind)
+{
+    struct sums sums[STREAMS / TOGETHER] = { 0 }; /* in registers until the rows end */
+    size_t cols = at->weight->cols;
+    for (size_t index = 0; UNIT * index < cols; index++) {
+#pragma GCC unroll 4
+        for (size_t i = 0; i < STREAMS; i++) {
+            dot_unit unit;
+            load_unit(&unit, &at[i], index, cols - UNIT * index, load, kind);
+            add_product(&sums[i / TOGETHER], i % TOGETHER, &unit, x + index, kind);
+        }
+    }
+    memcpy(out, sums, sizeof sums);
+}
+
+/* One row with PRODUCTS of activations. */
+LANES_INLINE void add_shared(struct sums *sums, struct unit_place *at,
+                             const struct integer_unit *const *x, unit_loader load,
+                             struct unit_kind kind)
+{
+    size_t cols = at->weight->cols;
+    for (size_t index = 0; UNIT * index < cols; index++) {
+        dot_unit unit;
+        load_unit(&unit, at, index, cols - UNIT * index, load, kind);
+#pragma GCC unroll 4
+        for (size_t i = 0; i < PRODUCTS; i++)
+            add_product(&sums[i / TOGETHER], i % TOGETHER, &unit, x[i] + index, kind);
+    }
+}
+
+LANES_INLINE void store_product(const struct integer_block *b, size_t row, size_t x, float product)
+{
+    float *out = b->out[x] + row;
+    *out = b->add ? *out + product : product;
+}
+
+/* Up to PRODUCTS rows, `step` apart; instead of those that are not there the last one is used. */
+struct dot_rows {
+    size_t first, step, count;
+};
+
+LANES_INLINE void dot_rows_with_one(const struct integer_block *b, struct dot_rows rows, size_t x,
+                                    unit_loader load, struct unit_kind kind)
+{
+    struct sums sums[PRODUCTS / TOGETHER];
+    struct unit_place at[PRODUCTS];
+    float products[PRODUCTS];
+    for (size_t i = 0; i < PRODUCTS; i++) {
+        size_t row = rows.first + min_size(i, rows.count - 1) * rows.step;
+        at[i] = unit_row(b->weight, b->first + row);
+        fetch_scales(b->weight, &at[i]);
+    }
+    for (size_t i = 0; i < PRODUCTS; i += STREAMS)
+        add_rows(&sums[i / TOGETHER], &at[i], b->x[x], load, kind);
+    sum_four(products, sums, kind);
+    for (size_t i = 0; i < rows.count; i++)
+        store_product(b, rows.first + i * rows.step, x, products[i]);
+}
+
+LANES_INLINE void dot_one_with_some(const struct integer_block *b, size_t row, size_t x,
+                                    unit_loader load, struct unit_kind kind)
+{
+    struct sums sums[PRODUCTS / TOGETHER] = { 0 };
+    struct unit_place at = unit_row(b->weight, b->first + row);
+    float products[PRODUCTS];
+    fetch_scales(b->weight, &at);
+    add_shared(sums, &at, b->x + x, load, kind);
+    sum_four(products, sums, kind);
+    for (size_t j = 0; j < PRODUCTS; j++) store_product(b, row, x + j, products[j]);
+}
+
+/* Where the streams begin nothing has been asked for yet. */
+LANES_INLINE void fetch_beginnings(const struct integer_block *b, size_t step)
+{
+    const struct weight *w = b->weight;
+    size_t count = min_size(FETCH_AHEAD_EACH, step * w->row_bytes);
+    for (size_t i = 0; i < STREAMS; i++) {
+        const uint8_t *begin = w->values + (b->first + i * step) * w->row_bytes;
+        for (size_t line = 0; line < count; line += CACHE_LINE)
+            __builtin_prefetch(begin + line, 0, 1);
+    }
+}
+
+/* The rows of step `i`: from all streams, or one behind the other; at the end the rest. */
+LANES_INLINE struct dot_rows rows_at(const struct integer_block *b, size_t i)
+{
+    size_t whole = b->count / PRODUCTS;
+    if (i >= whole) return (struct dot_rows){ PRODUCTS * whole, 1, b->count % PRODUCTS };
+    return STREAMS > 1 ? (struct dot_rows){ i, whole, PRODUCTS }
+                       : (struct dot_rows){ PRODUCTS * i, 1, PRODUCTS };
+}
+
+LANES_INLINE void dot_all(const struct integer_block *b, unit_loader load, struct unit_kind kind)
+{
+    size_t j = 0;
+    for (; j + PRODUCTS <= b->x_rows; j += PRODUCTS)
+        for (size_t i = 0; i < b->count; i++) dot_one_with_some(b, i, j, load, kind);
+    for (; j < b->x_rows; j++) {
+        if (STREAMS > 1) fetch_beginnings(b, b->count / STREAMS);
+        for (size_t i = 0; PRODUCTS * i < b->count; i++)
+            dot_rows_with_one(b, rows_at(b, i), j, load, kind);
+    }
+}
+
+static const enum unit_order orders[FORMAT_COUNT] = { UNIT_ORDERS };
+
+#define KIND(id, below, group, bytes, usual)                                                       \
+    ((struct unit_kind){ (below) > 128, group, bytes, orders[FORMAT_##id], FORMAT_##id, usual })
+
+#define DEFINE_BLOCK_DOT(id, name, below, group, bytes)                                            \
+    void NAMED(integer_dot_##name)(const struct integer_block *block)                              \
+    {                                                                                              \
+        dot_all(block, load_##name, KIND(id, below, group, bytes, false));                         \
+    }
+BLOCK_FORMATS(DEFINE_BLOCK_DOT)
+
+#define DEFINE_AFFINE_DOT(id, name, below, group, bytes)                                           \
+    void NAMED(integer_dot_##name)(const struct integer_block *block)                              \
+    {                                                                                              \
+        assert(block->weight->biases); /* the analyzer does not know the formats */                \
+        if (affine_is_usual(block->weight))                                                        \
+            dot_all(block, load_usual_##name, KIND(id, below, group, bytes, true));                \
+        else                                                                                       \
+            dot_all(block, load_##name, KIND(id, below, group, bytes, false));                     \
+    }
+AFFINE_FORMATS(DEFINE_AFFINE_DOT)

@@ -1,0 +1,62 @@
+/* f32_packs.h: packs of f32 numbers, [cols][16]: a row of activations is a lane.
+ *
+ * Sums are [32 rows of weights][16 rows of activations]. */
+#ifndef KERNELS_PREFILL_F32_PACKS_H
+#define KERNELS_PREFILL_F32_PACKS_H
+
+#include "kernels/simd/transpose.h"
+#include "kernels/simd/parts.h"
+
+#if defined(__FMA__) || defined(__ARM_FEATURE_DOTPROD)
+
+enum { HALF_ROWS = 16, BLOCK_ROWS = 2 * HALF_ROWS };
+
+static inline void make_float_pack(float *pack, const float *const *x, size_t count, size_t n)
+{
+    memset(pack, 0, PACK_ROWS * matrix_cols(n) * sizeof *pack);
+    for (size_t j = 0; j < count; j++)
+        for (size_t k = 0; k < n; k++) pack[k * PACK_ROWS + j] = x[j][k];
+}
+
+/* Sums of rows of weights from `row` on with the rows of the pack from `x` on. */
+static inline void store_results(const struct matrix_product *p, const float *sums, size_t row,
+                                 size_t x)
+{
+    size_t rows = min_size(BLOCK_ROWS, p->rows - row), count = min_size(PACK_ROWS, p->x_rows - x);
+    float turned[PACK_ROWS * BLOCK_ROWS];
+    transpose_floats(turned, BLOCK_ROWS, sums, LANES, BLOCK_ROWS, PACK_ROWS);
+    for (size_t j = 0; j < count; j++) {
+        const float *from = turned + j * BLOCK_ROWS;
+        float *out = p->out[x + j] + row;
+        for (size_t r = 0; r < rows; r++) out[r] = p->add ? out[r] + from[r] : from[r];
+    }
+}
+
+/* Where gated results go: packs of `cols` numbers, from `first` on.  NULL: to product->out. */
+struct gated_packs {
+    float *packs;
+    size_t first, cols;
+};
+
+static inline void store_gated(float *pack, const float *gates)
+{
+    const float *ups = gates + HALF_ROWS * LANES;
+    for (size_t i = 0; i < HALF_ROWS * LANES; i += LANES) {
+        lanes g = lanes_load(gates + i);
+        lanes_store(pack + i, g * lanes_sigmoid(g) * lanes_load(ups + i));
+    }
+}
+
+/* The sums of block `block` with the pack from `x` on. */
+static inline void finish_block(const struct matrix_product *p, const struct gated_packs *gated,
+                                const float *sums, size_t block, size_t x)
+{
+    if (gated)
+        store_gated(gated->packs + x * gated->cols + (gated->first + block * HALF_ROWS) * PACK_ROWS,
+                    sums);
+    else
+        store_results(p, sums, block * BLOCK_ROWS, x);
+}
+
+#endif
+#endif

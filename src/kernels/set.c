@@ -1,0 +1,72 @@
+/* set.c: the table of one kernel set. */
+#include "kernels/set.h"
+
+#define TEXT_OF_AGAIN(x) #x
+#define TEXT_OF(x)       TEXT_OF_AGAIN(x)
+
+static const struct attend_kernels attend = {
+#if defined(__AVX512BF16__)
+    .begin = NAMED(bf16_attend_begin),
+    .tile = NAMED(bf16_attend_tile),
+    .end = NAMED(bf16_attend_end),
+#else
+    .begin = NAMED(attend_begin),
+    .tile = NAMED(attend_tile),
+    .end = NAMED(attend_end),
+#endif
+    .stretch = NAMED(attend_stretch),
+    .join = NAMED(attend_join),
+    .store_f16 = NAMED(store_f16),
+    .load_f16 = NAMED(load_f16),
+    .turn_rows = NAMED(turn_rows),
+    .turn_words = NAMED(turn_words),
+};
+
+static const struct delta_kernels delta = {
+    .load_state = NAMED(delta_load_state),
+    .store_state = NAMED(delta_store_state),
+    .multiply_keys = NAMED(delta_multiply_keys),
+    .rows = NAMED(delta_rows),
+    .close = NAMED(delta_close),
+    .step = NAMED(delta_fast_step),
+    .conv = NAMED(delta_conv),
+    .gates = NAMED(delta_gates),
+};
+
+const struct kernels NAMED(kernels) = {
+    .name = TEXT_OF(KERNEL_SET),
+    .dequantise = { [FORMAT_AFFINE4] = NAMED(dequantise_affine4),
+                    [FORMAT_AFFINE8] = NAMED(dequantise_affine8),
+                    [FORMAT_BF16] = NAMED(dequantise_bf16),
+                    [FORMAT_F16] = NAMED(dequantise_f16),
+                    [FORMAT_F8_E4M3] = NAMED(dequantise_e4m3),
+                    [FORMAT_F8_E5M2] = NAMED(dequantise_e5m2) },
+#define INTEGER_DOT(id, name, below, group, bytes) [FORMAT_##id] = NAMED(integer_dot_##name),
+    .integer_dot = { UNIT_FORMATS(INTEGER_DOT) },
+    .unit_orders = { UNIT_ORDERS },
+    .make_units = NAMED(make_units),
+    .float_dot = { [FORMAT_F32] = NAMED(float_dot_f32),
+                   [FORMAT_F16] = NAMED(float_dot_f16),
+                   [FORMAT_BF16] = NAMED(float_dot_bf16),
+                   [FORMAT_F8_E4M3] = NAMED(float_dot_e4m3),
+                   [FORMAT_F8_E5M2] = NAMED(float_dot_e5m2) },
+#if defined(__FMA__) || defined(__ARM_FEATURE_DOTPROD)
+    .matrix = &NAMED(matrix),
+#endif
+#if defined(KERNELS_HAVE_INTEGER_MATRIX)
+    .integer_matrix = &NAMED(integer_matrix),
+#endif
+    .dot_block = NAMED(dot_block),
+    .dot = NAMED(dot),
+    .add_scaled = NAMED(add_scaled),
+    .rms_norm = NAMED(rms_norm),
+    .unit_norm = NAMED(unit_norm),
+    .exp_shifted = NAMED(exp_shifted),
+    .softmax = NAMED(softmax),
+    .silu_multiply = NAMED(silu_multiply),
+    .sigmoid_multiply = NAMED(sigmoid_multiply),
+    .silu = NAMED(silu),
+    .delta_step = NAMED(delta_step),
+    .attend = &attend,
+    .delta = &delta,
+};
