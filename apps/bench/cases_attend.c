@@ -47,10 +47,10 @@ struct cache {
 
 static struct cache cut_cache(struct case_cutter *cutter, const struct kernel_case *what)
 {
-    size_t pages = pages_of(what), slots = pages * ATTEND_TILE;
+    size_t pages = pages_of(what), cells = pages * ATTEND_TILE;
     struct cache c;
-    c.keys = case_cut(cutter, slots * what->n * sizeof *c.keys);
-    c.values = case_cut(cutter, slots * value_stride(what) * sizeof *c.values);
+    c.keys = case_cut(cutter, cells * what->n * sizeof *c.keys);
+    c.values = case_cut(cutter, cells * value_stride(what) * sizeof *c.values);
     c.key_pages = case_cut(cutter, pages * sizeof *c.key_pages);
     c.value_pages = case_cut(cutter, pages * sizeof *c.value_pages);
     return c;
@@ -60,15 +60,15 @@ static struct cache cut_cache(struct case_cutter *cutter, const struct kernel_ca
 static void fill_cache(const struct cache *c, const struct case_task *t)
 {
     size_t n = t->what.n, m = t->what.m, stride = value_stride(&t->what);
-    size_t slots = pages_of(&t->what) * ATTEND_TILE;
-    memset(c->keys, 0xff, slots * n * sizeof *c->keys); /* NaN */
-    memset(c->values, 0xff, slots * stride * sizeof *c->values);
+    size_t cells = pages_of(&t->what) * ATTEND_TILE;
+    memset(c->keys, 0xff, cells * n * sizeof *c->keys); /* NaN */
+    memset(c->values, 0xff, cells * stride * sizeof *c->values);
     for (size_t p = 0; p < t->what.depth; p++) {
-        size_t page = p / ATTEND_TILE * ATTEND_TILE, slot = p % ATTEND_TILE;
+        size_t page = p / ATTEND_TILE * ATTEND_TILE, cell = p % ATTEND_TILE;
         for (size_t i = 0; i < n; i++)
-            c->keys[page * n + i * ATTEND_TILE + slot] = f16_from_f32(t->in[0][p * n + i]);
+            c->keys[page * n + i * ATTEND_TILE + cell] = f16_from_f32(t->in[0][p * n + i]);
         for (size_t i = 0; i < m; i++)
-            c->values[(page + slot) * stride + i] = f16_from_f32(t->in[1][p * m + i]);
+            c->values[(page + cell) * stride + i] = f16_from_f32(t->in[1][p * m + i]);
     }
     for (size_t page = 0; page < pages_of(&t->what); page++) {
         c->key_pages[page] = c->keys + page * ATTEND_TILE * n;
@@ -291,10 +291,10 @@ static const uint16_t between = 0x5555;
 
 static void measure_f16(struct case_sizes *out, const struct kernel_case *what)
 {
-    size_t slots = what->n * what->m;
+    size_t cells = what->n * what->m;
     *out = (struct case_sizes){ .in = { what->n },
-                                .out = slots,
-                                .scratch_bytes = slots * sizeof(uint16_t),
+                                .out = cells,
+                                .scratch_bytes = cells * sizeof(uint16_t),
                                 .bytes = what->n * (sizeof(float) + sizeof(uint16_t)) };
 }
 

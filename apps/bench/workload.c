@@ -4,7 +4,7 @@
 
 static uint64_t weight_bytes(const struct weight *weight)
 {
-    if (!weight->values && !weight->row_bytes) return 0; /* the family has no such slot */
+    if (!weight->values && !weight->row_bytes) return 0; /* the family has no such id */
     uint64_t bytes = weight->rows * weight->row_bytes;
     if (!weight->scale_row_bytes) return bytes;
     uint64_t tiles = (weight->rows + weight->group_rows - 1) / weight->group_rows;
@@ -43,18 +43,18 @@ void workload_count(struct workload *out, const mf_model *model)
     const struct model_config *c = &model->model.config;
     const struct weights *weights = &model->model.weights;
     *out = (struct workload){
-        .weight_bytes = weight_bytes(&weights->slots[WEIGHT_HEAD]) +
-                        weight_bytes(&weights->slots[WEIGHT_FINAL_NORM]) +
-                        weights->slots[WEIGHT_EMBEDDING].row_bytes,
+        .weight_bytes = weight_bytes(&weights->weights[WEIGHT_HEAD]) +
+                        weight_bytes(&weights->weights[WEIGHT_FINAL_NORM]) +
+                        weights->weights[WEIGHT_EMBEDDING].row_bytes,
         .state_position_bytes = sequence_bytes_per_token(c, model->engine->backend->kv_format),
         .state_fixed_bytes = 2 * sequence_fixed_bytes(c),
-        .head_flops = weight_flops(&weights->slots[WEIGHT_HEAD]),
+        .head_flops = weight_flops(&weights->weights[WEIGHT_HEAD]),
     };
     for (uint32_t i = 0; i < c->layer_count; i++) {
         const struct layer_weights *layer = &weights->layers[i];
-        for (int slot = 0; slot < SLOT_COUNT; slot++) {
-            out->weight_bytes += weight_bytes(&layer->slots[slot]);
-            out->token_flops += weight_flops(&layer->slots[slot]);
+        for (int id = 0; id < WEIGHT_COUNT; id++) {
+            out->weight_bytes += weight_bytes(&layer->weights[id]);
+            out->token_flops += weight_flops(&layer->weights[id]);
         }
         if (c->ffns[i] == FFN_EXPERTS) count_experts(out, layer, c->experts_per_token);
         count_mixer(out, c, c->mixers[i]);

@@ -66,7 +66,7 @@ static void report_binding(const struct selftest *test)
     printf("family      %s: %u layers, width %u, %u experts, %u per token\n",
            mf_model_family(test->opened.model), m->config.layer_count, m->config.width,
            m->config.experts, m->config.experts_per_token);
-    printf("binding     every slot is bound: %zu tensors used, %zu not needed, in %zu files\n",
+    printf("binding     every weight is bound: %zu tensors used, %zu not needed, in %zu files\n",
            used, m->weights.ignored_count, m->directory.file_count);
 }
 

@@ -22,9 +22,9 @@ const char *const class_names[CLASS_COUNT] = {
 
 /* ----------------------------------------------------------------- classes */
 
-static enum tensor_class class_of(enum weight_id slot)
+static enum tensor_class class_of(enum weight_id id)
 {
-    switch (slot) {
+    switch (id) {
     case WEIGHT_EMBEDDING:
         return CLASS_EMBEDDING;
     case WEIGHT_HEAD:
@@ -89,7 +89,7 @@ static void count_resident(struct inspection *i)
                                       .parameters = origin->shape.rows * origin->shape.cols,
                                       .bytes = bytes_of(origin->values) + bytes_of(origin->scales) +
                                                bytes_of(origin->biases) };
-        count(i, class_of(origin->slot), origin->shape.format, share);
+        count(i, class_of(origin->id), origin->shape.format, share);
     }
 }
 
@@ -133,7 +133,7 @@ static uint64_t number_count(const struct tensor *tensor)
     return numbers;
 }
 
-/* Those that no slot wanted; all of them where there is no model. */
+/* Those that no id wanted; all of them where there is no model. */
 static void count_rest(struct inspection *i)
 {
     for (size_t t = 0; t < i->directory->count; t++) {
@@ -295,7 +295,7 @@ struct parameter_counts inspection_parameters(const struct inspection *inspectio
 struct token_bytes inspection_token_bytes(const struct inspection *inspection)
 {
     const struct model_config *config = &inspection->model.config;
-    const struct weight *embedding = &inspection->model.weights.slots[WEIGHT_EMBEDDING];
+    const struct weight *embedding = &inspection->model.weights.weights[WEIGHT_EMBEDDING];
     struct token_bytes out = { .state = sequence_bytes_per_token(config, KV_F16) };
     bool tied = inspection_sum(inspection, CLASS_HEAD, -1).bytes == 0;
 

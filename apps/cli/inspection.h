@@ -1,6 +1,6 @@
 /* inspection.h: what a checkpoint is, found from its headers alone: no weight is read.
  *
- *     headers ── model, described ── every slot bound and checked ── classes, placement
+ *     headers ── model, described ── every weight bound and checked ── classes, placement
  *        └────── if it cannot be run: its tensors by format, and why not
  *
  * Tensors are counted by the format of their numbers: an MLX matrix is "affine 4-bit",

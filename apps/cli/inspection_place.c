@@ -69,7 +69,7 @@ static uint64_t resident_bytes(const struct inspection *i)
     before = arena.total_bytes;
     arena_take_raw(&arena, i->model.config.layer_count, sizeof *weights->layers);
     for (size_t o = 0; o < weights->origin_count; o++) {
-        if (weights->origins[o].slot == WEIGHT_MIXER_NORM && begun++ > 0) {
+        if (weights->origins[o].id == WEIGHT_MIXER_NORM && begun++ > 0) {
             take_extents(&arena, i, begun - 2);
         }
         take_origin(&arena, &weights->origins[o]);

@@ -84,8 +84,8 @@ struct frame {
     const struct row *rows; /* [row_count] */
     const struct span *spans;
     size_t span_count;
-    const struct weight *slots; /* [SLOT_COUNT] of the layer, or of the model */
-    float *const *buffers;      /* address of each of the graph's buffers */
+    const struct weight *weights; /* [WEIGHT_COUNT] of the layer, or of the model */
+    float *const *buffers;        /* address of each of the graph's buffers */
     struct routes *routes;
 };
 

@@ -51,20 +51,20 @@ void buffers_plan(struct buffer_plan *out, const struct graph *graph)
     for (int i; (i = next_buffer(graph, chosen)) >= 0;) {
         const struct graph_buffer *wanted = &graph->buffers[i];
         uint32_t width = rounded(wanted->width);
-        int slot = find_free(set, count, width, wanted->first);
-        if (slot < 0) {
-            slot = count++;
-            set[slot].width = 0;
+        int chunk = find_free(set, count, width, wanted->first);
+        if (chunk < 0) {
+            chunk = count++;
+            set[chunk].width = 0;
         }
-        if (set[slot].width < width) set[slot].width = width;
-        set[slot].busy_until = wanted->last;
-        chosen[i] = (int16_t)slot;
+        if (set[chunk].width < width) set[chunk].width = width;
+        set[chunk].busy_until = wanted->last;
+        chosen[i] = (int16_t)chunk;
     }
 
     uint64_t starts[GRAPH_BUFFERS_MAX];
-    for (int slot = 0; slot < count; slot++) {
-        starts[slot] = out->total_width;
-        out->total_width += set[slot].width;
+    for (int chunk = 0; chunk < count; chunk++) {
+        starts[chunk] = out->total_width;
+        out->total_width += set[chunk].width;
     }
     for (int i = SHARED_COUNT; i < graph->buffer_count; i++)
         if (chosen[i] >= 0) out->offsets[i] = starts[chosen[i]];

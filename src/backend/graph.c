@@ -30,10 +30,10 @@ const char *op_name(enum op_kind kind)
 
 const char *op_label(const struct op *op)
 {
-#define PROJECT_LABEL(slot)     [SLOT_##slot] = "project " #slot,
-#define ADD_PROJECT_LABEL(slot) [SLOT_##slot] = "add project " #slot,
-    static const char *const project[] = { SLOT_LIST(PROJECT_LABEL) };
-    static const char *const add_project[] = { SLOT_LIST(ADD_PROJECT_LABEL) };
+#define PROJECT_LABEL(id)     [WEIGHT_##id] = "project " #id,
+#define ADD_PROJECT_LABEL(id) [WEIGHT_##id] = "add project " #id,
+    static const char *const project[] = { WEIGHT_LIST(PROJECT_LABEL) };
+    static const char *const add_project[] = { WEIGHT_LIST(ADD_PROJECT_LABEL) };
 #undef PROJECT_LABEL
 #undef ADD_PROJECT_LABEL
     if (op->kind == OP_PROJECT) return project[op->weight];
@@ -212,8 +212,8 @@ buffer op_attend(struct graph *g, buffer queries, const struct attention_shape *
     return op.out;
 }
 
-void op_latent_append(struct graph *g, buffer a, buffer angles, enum weight_id weight, float epsilon,
-                      const struct rope_shape *shape)
+void op_latent_append(struct graph *g, buffer a, buffer angles, enum weight_id weight,
+                      float epsilon, const struct rope_shape *shape)
 {
     struct op op = start(OP_LATENT_APPEND);
     op.a = a;

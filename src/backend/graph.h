@@ -1,7 +1,7 @@
 /* graph.h: what a layer computes, as a list of typed operations.
  *
  * A recipe (engine/layer.c) builds one graph for each kind of layer, once.  An
- * operation names its weights by slot and its activations by buffer, so the same
+ * operation names its weights by id and its activations by buffer, so the same
  * graph runs for every layer of that kind, for any number of rows, on any
  * backend.  A backend is compared with another by running the same graph.
  *
@@ -158,8 +158,8 @@ void op_rope(struct graph *g, buffer a, buffer angles, uint32_t heads, uint32_t 
 void op_kv_append(struct graph *g, buffer keys, buffer values, const struct attention_shape *shape);
 buffer op_attend(struct graph *g, buffer queries, const struct attention_shape *shape);
 /* `a` is [latent | rope]: the latent is normalised with `weight`, the rest rotated. */
-void op_latent_append(struct graph *g, buffer a, buffer angles, enum weight_id weight, float epsilon,
-                      const struct rope_shape *shape);
+void op_latent_append(struct graph *g, buffer a, buffer angles, enum weight_id weight,
+                      float epsilon, const struct rope_shape *shape);
 buffer op_latent_attend(struct graph *g, buffer queries, const struct latent_shape *shape);
 buffer op_sigmoid_multiply(struct graph *g, buffer a, buffer gate);
 buffer op_silu_multiply(struct graph *g, buffer gate, buffer up);

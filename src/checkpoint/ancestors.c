@@ -459,7 +459,7 @@ static mf_status add_experts(struct packed *p, const struct ancestors_paths *pat
 }
 
 mf_status ancestors_open(struct tensor_directory *directory, const mf_files *files,
-                            const struct ancestors_paths *paths, mf_error *why)
+                         const struct ancestors_paths *paths, mf_error *why)
 {
     mf_status status = read_manifest(directory, files, paths, why);
     if (status != MF_OK || !paths->experts) return status;
@@ -471,7 +471,7 @@ mf_status ancestors_open(struct tensor_directory *directory, const mf_files *fil
 }
 
 mf_status ancestors_open_parent(struct tensor_directory *directory, const mf_files *files,
-                                   const char *parent, bool two_bit, mf_error *why)
+                                const char *parent, bool two_bit, mf_error *why)
 {
     char weights[PATH_CAPACITY], manifest[PATH_CAPACITY], experts[PATH_CAPACITY];
     mf_status status =
@@ -484,8 +484,7 @@ mf_status ancestors_open_parent(struct tensor_directory *directory, const mf_fil
     return ancestors_open(directory, files, &paths, why);
 }
 
-mf_status ancestors_probe(bool *present, const mf_files *files, const char *parent,
-                             mf_error *why)
+mf_status ancestors_probe(bool *present, const mf_files *files, const char *parent, mf_error *why)
 {
     char manifest[PATH_CAPACITY];
     *present = false;

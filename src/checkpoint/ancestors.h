@@ -36,14 +36,13 @@ struct ancestors_paths {
 /* All tensors into `directory`, which was initialised and is empty; finished when
  * this returns MF_OK.  After a failure it is still to be freed. */
 mf_status ancestors_open(struct tensor_directory *directory, const mf_files *files,
-                            const struct ancestors_paths *paths, mf_error *why);
+                         const struct ancestors_paths *paths, mf_error *why);
 
 /* The same with the usual names under `parent`, as drawn above. */
 mf_status ancestors_open_parent(struct tensor_directory *directory, const mf_files *files,
-                                   const char *parent, bool two_bit, mf_error *why);
+                                const char *parent, bool two_bit, mf_error *why);
 
 /* Whether `parent` has a manifest at its usual place. */
-mf_status ancestors_probe(bool *present, const mf_files *files, const char *parent,
-                             mf_error *why);
+mf_status ancestors_probe(bool *present, const mf_files *files, const char *parent, mf_error *why);
 
 #endif

@@ -20,17 +20,17 @@ static uint64_t hash(const char *name, size_t length, uint64_t key)
     return fold(state ^ tail, odd ^ key);
 }
 
-/* The slot that holds the name, or the free one where it belongs. */
-static struct name_slot *probe(struct name_slot *slots, size_t slot_count, const char *name,
-                               size_t length)
+/* The bucket that holds the name, or the free one where it belongs. */
+static struct name_bucket *probe(struct name_bucket *buckets, size_t bucket_count, const char *name,
+                                 size_t length)
 {
-    size_t mask = slot_count - 1;
-    size_t at = hash(name, length, (uintptr_t)slots) & mask;
-    while (slots[at].name) {
-        if (slots[at].length == length && memcmp(slots[at].name, name, length) == 0) break;
+    size_t mask = bucket_count - 1;
+    size_t at = hash(name, length, (uintptr_t)buckets) & mask;
+    while (buckets[at].name) {
+        if (buckets[at].length == length && memcmp(buckets[at].name, name, length) == 0) break;
         at = (at + 1) & mask;
     }
-    return &slots[at];
+    return &buckets[at];
 }
 
 void name_table_init(struct name_table *table, const mf_allocator *allocator)
@@ -41,26 +41,27 @@ void name_table_init(struct name_table *table, const mf_allocator *allocator)
 void name_table_free(struct name_table *table)
 {
     const mf_allocator *allocator = table->allocator;
-    if (table->slots)
-        allocator->release(allocator->user, table->slots, table->slot_count * sizeof *table->slots);
+    if (table->buckets)
+        allocator->release(allocator->user, table->buckets,
+                           table->bucket_count * sizeof *table->buckets);
     name_table_init(table, allocator);
 }
 
 static mf_status grow(struct name_table *table, mf_error *why)
 {
     const mf_allocator *allocator = table->allocator;
-    size_t slot_count = table->slot_count ? table->slot_count * 2 : 64;
-    size_t bytes = slot_count * sizeof(struct name_slot);
-    struct name_slot *slots = allocator->allocate(allocator->user, bytes, CACHE_LINE);
-    if (!slots) return fail_memory(why, bytes);
-    memset(slots, 0, bytes);
-    for (size_t i = 0; i < table->slot_count; i++) {
-        const struct name_slot *old = &table->slots[i];
-        if (old->name) *probe(slots, slot_count, old->name, old->length) = *old;
+    size_t bucket_count = table->bucket_count ? table->bucket_count * 2 : 64;
+    size_t bytes = bucket_count * sizeof(struct name_bucket);
+    struct name_bucket *buckets = allocator->allocate(allocator->user, bytes, CACHE_LINE);
+    if (!buckets) return fail_memory(why, bytes);
+    memset(buckets, 0, bytes);
+    for (size_t i = 0; i < table->bucket_count; i++) {
+        const struct name_bucket *old = &table->buckets[i];
+        if (old->name) *probe(buckets, bucket_count, old->name, old->length) = *old;
     }
     size_t count = table->count;
     name_table_free(table);
-    *table = (struct name_table){ allocator, slots, slot_count, count };
+    *table = (struct name_table){ allocator, buckets, bucket_count, count };
     return MF_OK;
 }
 
@@ -68,23 +69,23 @@ mf_status name_table_add(uint32_t *holder, struct name_table *table, const char 
                          size_t length, uint32_t number, mf_error *why)
 {
     *holder = number;
-    if (table->slot_count <= 2 * table->count) {
+    if (table->bucket_count <= 2 * table->count) {
         mf_status status = grow(table, why);
         if (status != MF_OK) return status;
     }
-    struct name_slot *slot = probe(table->slots, table->slot_count, name, length);
-    if (slot->name) {
-        *holder = slot->number;
+    struct name_bucket *bucket = probe(table->buckets, table->bucket_count, name, length);
+    if (bucket->name) {
+        *holder = bucket->number;
         return MF_OK;
     }
-    *slot = (struct name_slot){ name, length, number };
+    *bucket = (struct name_bucket){ name, length, number };
     table->count++;
     return MF_OK;
 }
 
 uint32_t name_table_find(const struct name_table *table, const char *name, size_t length)
 {
-    if (table->slot_count == 0) return NAME_UNKNOWN;
-    const struct name_slot *slot = probe(table->slots, table->slot_count, name, length);
-    return slot->name ? slot->number : NAME_UNKNOWN;
+    if (table->bucket_count == 0) return NAME_UNKNOWN;
+    const struct name_bucket *bucket = probe(table->buckets, table->bucket_count, name, length);
+    return bucket->name ? bucket->number : NAME_UNKNOWN;
 }

@@ -14,7 +14,7 @@
 
 #define NAME_UNKNOWN UINT32_MAX
 
-struct name_slot {
+struct name_bucket {
     const char *name; /* NULL: free */
     size_t length;
     uint32_t number;
@@ -22,8 +22,8 @@ struct name_slot {
 
 struct name_table {
     const mf_allocator *allocator;
-    struct name_slot *slots;
-    size_t slot_count; /* 0 or a power of two, at least twice `count` */
+    struct name_bucket *buckets;
+    size_t bucket_count; /* 0 or a power of two, at least twice `count` */
     size_t count;
 };
 

@@ -54,18 +54,18 @@ void probe_free(struct probe *probe)
 struct place {
     const struct recipe *recipe;
     const struct op *op;
-    const struct weight *slots;
+    const struct weight *weights;
 };
 
-enum { ANY_SLOT = SLOT_COUNT };
+enum { ANY_WEIGHT = WEIGHT_COUNT };
 
 /* Operation number `nth` of this kind and, unless any will do, this weight. */
-static const struct op *find_in(const struct recipe *recipe, enum op_kind kind, int slot,
+static const struct op *find_in(const struct recipe *recipe, enum op_kind kind, int id,
                                 unsigned nth)
 {
     for (size_t i = 0; i < recipe->graph.op_count; i++) {
         const struct op *op = &recipe->graph.ops[i];
-        bool wanted = op->kind == kind && (slot == ANY_SLOT || op->weight == (enum weight_id)slot);
+        bool wanted = op->kind == kind && (id == ANY_WEIGHT || op->weight == (enum weight_id)id);
         if (wanted && nth-- == 0) return op;
     }
     return NULL;
@@ -94,7 +94,7 @@ static mf_status check_experts(const struct probe *p, uint32_t layer, mf_error *
 }
 
 static mf_status find_op(struct place *out, const struct probe *p, uint32_t layer,
-                         enum op_kind kind, int slot, mf_error *why)
+                         enum op_kind kind, int id, mf_error *why)
 {
     mf_status status = check_layer(p, layer, why);
     if (status != MF_OK) return status;
@@ -102,10 +102,10 @@ static mf_status find_op(struct place *out, const struct probe *p, uint32_t laye
     enum mixer_kind mixer = f->config->mixers[layer];
     enum ffn_kind ffn = f->config->ffns[layer];
     const struct recipe *recipes[] = { &f->recipes.before[mixer][ffn], &f->recipes.after[ffn] };
-    out->slots = f->weights->layers[layer].slots;
+    out->weights = f->weights->layers[layer].weights;
     for (size_t i = 0; i < COUNT_OF(recipes); i++) {
         out->recipe = recipes[i];
-        out->op = find_in(recipes[i], kind, slot, 0);
+        out->op = find_in(recipes[i], kind, id, 0);
         if (out->op) return MF_OK;
     }
     return fail(why, MF_ERR_ARGUMENT, "layer %u is %s and has no such operation: %s", layer,
@@ -196,7 +196,7 @@ static mf_status run_op(struct probe *p, const struct place *place, const struct
                            .rows = f->rows,
                            .spans = f->spans,
                            .span_count = 1,
-                           .slots = place->slots,
+                           .weights = place->weights,
                            .buffers = buffers,
                            .routes = routes };
     return f->backend->functions->execute(f->backend, &graph, &frame, why);
@@ -244,50 +244,50 @@ mf_status probe_embed(struct floats out, struct probe *p, const int32_t *tokens,
         return fail(why, MF_ERR_BUFFER_SIZE, "the result has %zu numbers, %zu were expected",
                     out.count, count * f->config->width);
     memcpy(f->tokens, tokens, count * sizeof *tokens);
-    struct place place = { &f->recipes.start, find_in(&f->recipes.start, OP_EMBED, ANY_SLOT, 0),
-                           f->weights->slots };
+    struct place place = { &f->recipes.start, find_in(&f->recipes.start, OP_EMBED, ANY_WEIGHT, 0),
+                           f->weights->weights };
     struct ports ports = { .out = out };
     return run_found(p, &place, &ports, why);
 }
 
-/* An operation of a slot that belongs to the model (head) or to a layer. */
-static mf_status find_slot_op(struct place *out, const struct probe *p, uint32_t layer,
-                              enum op_kind kind, enum weight_id slot, mf_error *why)
+/* An operation of a id that belongs to the model (head) or to a layer. */
+static mf_status find_weight_op(struct place *out, const struct probe *p, uint32_t layer,
+                                enum op_kind kind, enum weight_id id, mf_error *why)
 {
     const struct forward *f = &p->forward;
-    if (slot != WEIGHT_FINAL_NORM && slot != WEIGHT_HEAD)
-        return find_op(out, p, layer, kind, (int)slot, why);
-    *out = (struct place){ &f->recipes.head, find_in(&f->recipes.head, kind, (int)slot, 0),
-                           f->weights->slots };
+    if (id != WEIGHT_FINAL_NORM && id != WEIGHT_HEAD)
+        return find_op(out, p, layer, kind, (int)id, why);
+    *out = (struct place){ &f->recipes.head, find_in(&f->recipes.head, kind, (int)id, 0),
+                           f->weights->weights };
     return out->op ? MF_OK : fail(why, MF_ERR_ARGUMENT, "the head has no such operation");
 }
 
-mf_status probe_norm(struct floats out, struct probe *p, uint32_t layer, enum weight_id slot,
+mf_status probe_norm(struct floats out, struct probe *p, uint32_t layer, enum weight_id id,
                      struct numbers x, mf_error *why)
 {
     struct place place;
     struct ports ports = { .out = out, .a = unconst(x) };
-    mf_status status = find_slot_op(&place, p, layer, OP_RMS_NORM, slot, why);
+    mf_status status = find_weight_op(&place, p, layer, OP_RMS_NORM, id, why);
     return status == MF_OK ? run_found(p, &place, &ports, why) : status;
 }
 
-mf_status probe_head_norm(struct floats in_out, struct probe *p, uint32_t layer, enum weight_id slot,
+mf_status probe_head_norm(struct floats in_out, struct probe *p, uint32_t layer, enum weight_id id,
                           mf_error *why)
 {
     struct place place;
     struct ports ports = { .a = in_out };
-    mf_status status = find_op(&place, p, layer, OP_HEAD_NORM, (int)slot, why);
+    mf_status status = find_op(&place, p, layer, OP_HEAD_NORM, (int)id, why);
     return status == MF_OK ? run_found(p, &place, &ports, why) : status;
 }
 
-mf_status probe_project(struct floats out, struct probe *p, uint32_t layer, enum weight_id slot,
+mf_status probe_project(struct floats out, struct probe *p, uint32_t layer, enum weight_id id,
                         struct numbers x, mf_error *why)
 {
     struct place place;
     struct ports ports = { .out = out, .a = unconst(x) };
-    mf_status status = find_slot_op(&place, p, layer, OP_PROJECT, slot, why);
+    mf_status status = find_weight_op(&place, p, layer, OP_PROJECT, id, why);
     if (status != MF_OK) { /* the last matrix of a mixer adds to the residual stream */
-        status = find_slot_op(&place, p, layer, OP_ADD_PROJECT, slot, why);
+        status = find_weight_op(&place, p, layer, OP_ADD_PROJECT, id, why);
         if (status != MF_OK) return status;
     }
     struct op op = *place.op;
@@ -306,7 +306,7 @@ mf_status probe_gate(struct floats out, struct probe *p, uint32_t layer, struct 
 {
     struct place place;
     struct ports ports = { .out = out, .a = unconst(x), .b = unconst(gate) };
-    mf_status status = find_op(&place, p, layer, OP_SIGMOID_MULTIPLY, ANY_SLOT, why);
+    mf_status status = find_op(&place, p, layer, OP_SIGMOID_MULTIPLY, ANY_WEIGHT, why);
     return status == MF_OK ? run_found(p, &place, &ports, why) : status;
 }
 
@@ -316,11 +316,11 @@ mf_status probe_rope(struct floats in_out, struct probe *p, uint32_t layer,
                      struct probe_positions positions, mf_error *why)
 {
     struct forward *f = &p->forward;
-    struct place place, angles = { &f->recipes.start, NULL, f->weights->slots };
-    mf_status status = find_op(&place, p, layer, OP_ROPE, ANY_SLOT, why);
+    struct place place, angles = { &f->recipes.start, NULL, f->weights->weights };
+    mf_status status = find_op(&place, p, layer, OP_ROPE, ANY_WEIGHT, why);
     if (status != MF_OK) return status;
-    place.op = find_in(place.recipe, OP_ROPE, ANY_SLOT, positions.keys ? 1 : 0);
-    angles.op = find_in(&f->recipes.start, OP_ROPE_ANGLES, ANY_SLOT, 0);
+    place.op = find_in(place.recipe, OP_ROPE, ANY_WEIGHT, positions.keys ? 1 : 0);
+    angles.op = find_in(&f->recipes.start, OP_ROPE_ANGLES, ANY_WEIGHT, 0);
     size_t rows;
     status = count_rows(&rows, p, in_out.count, port_width(&place, place.op->a), why);
     if (status != MF_OK) return status;
@@ -341,7 +341,7 @@ static mf_status fill_cache(struct probe *p, uint32_t layer, const struct probe_
 {
     struct place place;
     struct ports ports = { .a = unconst(in->keys), .b = unconst(in->values) };
-    mf_status status = find_op(&place, p, layer, OP_KV_APPEND, ANY_SLOT, why);
+    mf_status status = find_op(&place, p, layer, OP_KV_APPEND, ANY_WEIGHT, why);
     if (status == MF_OK)
         status = count_rows(positions, p, in->keys.count, port_width(&place, place.op->a), why);
     if (status != MF_OK) return status;
@@ -359,7 +359,7 @@ mf_status probe_attend(struct floats out, struct probe *p, uint32_t layer,
 {
     struct place place;
     size_t positions, rows;
-    mf_status status = find_op(&place, p, layer, OP_ATTEND, ANY_SLOT, why);
+    mf_status status = find_op(&place, p, layer, OP_ATTEND, ANY_WEIGHT, why);
     if (status == MF_OK)
         status = count_rows(&rows, p, in->queries.count, port_width(&place, place.op->a), why);
     if (status == MF_OK) status = fill_cache(p, layer, in, &positions, why);
@@ -379,7 +379,7 @@ mf_status probe_unit_norm(struct floats in_out, struct probe *p, uint32_t layer,
 {
     struct place place;
     struct ports ports = { .a = in_out };
-    mf_status status = find_op(&place, p, layer, OP_UNIT_NORM, ANY_SLOT, why);
+    mf_status status = find_op(&place, p, layer, OP_UNIT_NORM, ANY_WEIGHT, why);
     return status == MF_OK ? run_found(p, &place, &ports, why) : status;
 }
 
@@ -395,7 +395,7 @@ mf_status probe_conv(struct floats out, struct floats state_in_out, struct probe
 {
     struct place place;
     struct ports ports = { .out = out, .a = unconst(x) };
-    mf_status status = find_op(&place, p, layer, OP_CONV, ANY_SLOT, why);
+    mf_status status = find_op(&place, p, layer, OP_CONV, ANY_WEIGHT, why);
     if (status != MF_OK) return status;
     size_t rows, width = port_width(&place, place.op->a);
     status = count_rows(&rows, p, x.count, (uint32_t)width, why);
@@ -413,7 +413,7 @@ mf_status probe_delta(struct floats out, struct floats state_in_out, struct prob
 {
     struct place place;
     struct ports ports = { out, unconst(in->mixed), unconst(in->strength), unconst(in->decay) };
-    mf_status status = find_op(&place, p, layer, OP_DELTA, ANY_SLOT, why);
+    mf_status status = find_op(&place, p, layer, OP_DELTA, ANY_WEIGHT, why);
     if (status != MF_OK) return status;
     const struct delta_shape *shape = &place.op->delta;
     size_t rows, state = (size_t)shape->value_heads * shape->value_width * shape->key_width;
@@ -431,7 +431,7 @@ mf_status probe_gated_norm(struct floats out, struct probe *p, uint32_t layer, s
 {
     struct place place;
     struct ports ports = { .out = out, .a = unconst(x), .b = unconst(gate) };
-    mf_status status = find_op(&place, p, layer, OP_GATED_NORM, ANY_SLOT, why);
+    mf_status status = find_op(&place, p, layer, OP_GATED_NORM, ANY_WEIGHT, why);
     return status == MF_OK ? run_found(p, &place, &ports, why) : status;
 }
 
@@ -452,7 +452,7 @@ mf_status probe_route(struct probe_routes out, struct probe *p, uint32_t layer, 
     struct place project, route;
     size_t rows = 0;
     mf_status status = find_op(&project, p, layer, OP_PROJECT, WEIGHT_ROUTER, why);
-    if (status == MF_OK) status = find_op(&route, p, layer, OP_ROUTE, ANY_SLOT, why);
+    if (status == MF_OK) status = find_op(&route, p, layer, OP_ROUTE, ANY_WEIGHT, why);
     if (status == MF_OK)
         status = count_rows(&rows, p, x.count, port_width(&project, project.op->a), why);
     if (status == MF_OK) status = check_routes(p, &out, rows, why);
@@ -614,7 +614,7 @@ static void copy_shared(const struct probe *p, const struct probe_layer *io)
     const struct forward *f = &p->forward;
     const struct recipe *recipe = &f->recipes.after[FFN_EXPERTS];
     float *buffers[GRAPH_BUFFERS_MAX];
-    const struct op *combine = find_in(recipe, OP_COMBINE, ANY_SLOT, 0);
+    const struct op *combine = find_in(recipe, OP_COMBINE, ANY_WEIGHT, 0);
     buffers_place(buffers, &recipe->plan, &recipe->graph, f->shared, f->scratch, f->row_capacity);
     if (combine->a.id != NO_BUFFER.id) copy_out(io->shared, buffers[combine->a.id]);
     if (combine->b.id != NO_BUFFER.id) copy_out(io->shared_score, buffers[combine->b.id]);
@@ -692,8 +692,8 @@ static void open_state(struct probe *p, uint32_t layer, uint32_t position)
 static mf_status compute_angles(struct probe *p, size_t rows, mf_error *why)
 {
     struct forward *f = &p->forward;
-    struct place place = { &f->recipes.start, NULL, f->weights->slots };
-    place.op = find_in(&f->recipes.start, OP_ROPE_ANGLES, ANY_SLOT, 0);
+    struct place place = { &f->recipes.start, NULL, f->weights->weights };
+    place.op = find_in(&f->recipes.start, OP_ROPE_ANGLES, ANY_WEIGHT, 0);
     struct ports ports = { .out = { f->shared[SHARED_ANGLES], 0 } };
     ports.out.count = rows * port_width(&place, place.op->out);
     return run_op(p, &place, &ports, rows, NULL, why);

@@ -45,16 +45,16 @@ void probe_free(struct probe *probe);
 mf_status probe_embed(struct floats out, struct probe *probe, const int32_t *tokens, size_t count,
                       mf_error *why);
 
-/* rms norm with the weights in `slot`; WEIGHT_FINAL_NORM is the same for every layer. */
-mf_status probe_norm(struct floats out, struct probe *probe, uint32_t layer, enum weight_id slot,
+/* rms norm with the weights in `id`; WEIGHT_FINAL_NORM is the same for every layer. */
+mf_status probe_norm(struct floats out, struct probe *probe, uint32_t layer, enum weight_id id,
                      struct numbers x, mf_error *why);
 
 /* rms norm of each head; WEIGHT_Q_NORM or WEIGHT_K_NORM. */
-mf_status probe_head_norm(struct floats in_out, struct probe *probe, uint32_t layer, enum weight_id slot,
-                          mf_error *why);
+mf_status probe_head_norm(struct floats in_out, struct probe *probe, uint32_t layer,
+                          enum weight_id id, mf_error *why);
 
 /* A resident matrix of the layer times each row of x. */
-mf_status probe_project(struct floats out, struct probe *probe, uint32_t layer, enum weight_id slot,
+mf_status probe_project(struct floats out, struct probe *probe, uint32_t layer, enum weight_id id,
                         struct numbers x, mf_error *why);
 
 /* Rows of queries, or of keys, turned by their positions. */

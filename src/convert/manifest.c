@@ -6,9 +6,9 @@
 
 /* Matrices whose product with the stream is large and forgiving.  Routers, gates and the
  * rates of delta nets are small, and every digit of them counts. */
-static bool may_change(enum weight_id slot)
+static bool may_change(enum weight_id id)
 {
-    switch (slot) {
+    switch (id) {
     case WEIGHT_EMBEDDING:
     case WEIGHT_HEAD:
     case WEIGHT_Q:
@@ -79,7 +79,7 @@ static mf_status plan_origin(struct conversion *c, const struct weight_origin *o
 {
     struct weight to;
     enum quantisation rest = c->options->rest;
-    if (rest == QUANTISE_KEEP || origin->vector || !may_change(origin->slot))
+    if (rest == QUANTISE_KEEP || origin->vector || !may_change(origin->id))
         return plan_kept(c, origin, why);
     /* A stack of matrices with scales that rows share is cut at no row that we know of. */
     bool stack = origin->values->rank > 2 && origin->shape.group_rows > 1;

@@ -111,7 +111,7 @@ struct step {
 
 /* `routes` is what the recipe's router writes, or its weighted sum reads. */
 static mf_status run_routed(const struct step *step, const struct recipe *recipe,
-                            const struct weight *slots, struct routes *routes, mf_error *why)
+                            const struct weight *weights, struct routes *routes, mf_error *why)
 {
     struct forward *f = step->forward;
     float *buffers[GRAPH_BUFFERS_MAX];
@@ -121,16 +121,16 @@ static mf_status run_routed(const struct step *step, const struct recipe *recipe
                            .rows = f->rows,
                            .spans = f->spans,
                            .span_count = step->part_count,
-                           .slots = slots,
+                           .weights = weights,
                            .buffers = buffers,
                            .routes = routes };
     return f->backend->functions->execute(f->backend, &recipe->graph, &frame, why);
 }
 
 static mf_status run_recipe(const struct step *step, const struct recipe *recipe,
-                            const struct weight *slots, mf_error *why)
+                            const struct weight *weights, mf_error *why)
 {
-    return run_routed(step, recipe, slots, &step->forward->routes, why);
+    return run_routed(step, recipe, weights, &step->forward->routes, why);
 }
 
 /* ------------------------------------------------------------------ experts */
@@ -177,7 +177,7 @@ static mf_status predict_experts(const struct step *step, uint32_t next, mf_erro
         struct routes routes = f->predicted;
         if (ranks < routes.per_row) routes.per_row = ranks;
         status =
-            run_routed(step, &f->recipes.predict, f->weights->layers[next].slots, &routes, why);
+            run_routed(step, &f->recipes.predict, f->weights->layers[next].weights, &routes, why);
         if (status == MF_OK)
             expert_store_expect(f->experts, next, reach, routes.experts, routes.weights,
                                 step->row_count * routes.per_row);
@@ -264,20 +264,20 @@ static mf_status run_second_half(const struct step *step, uint32_t layer, mf_err
     enum ffn_kind ffn = f->config->ffns[layer];
     mf_status status = ffn == FFN_EXPERTS ? run_experts(step, layer, why) : MF_OK;
     if (status != MF_OK) return status;
-    return run_recipe(step, &f->recipes.after[ffn], f->weights->layers[layer].slots, why);
+    return run_recipe(step, &f->recipes.after[ffn], f->weights->layers[layer].weights, why);
 }
 
 static mf_status run_layer(const struct step *step, uint32_t layer, mf_error *why)
 {
     struct forward *f = step->forward;
     const struct observer *observer = f->observer;
-    const struct weight *slots = f->weights->layers[layer].slots;
+    const struct weight *weights = f->weights->layers[layer].weights;
     enum ffn_kind ffn = f->config->ffns[layer];
     uint64_t time = trace_now(f->backend->tracer);
     trace_layer(f->backend->tracer, (int32_t)layer);
     double begin = clock_seconds();
     mf_status status =
-        run_recipe(step, &f->recipes.before[f->config->mixers[layer]][ffn], slots, why);
+        run_recipe(step, &f->recipes.before[f->config->mixers[layer]][ffn], weights, why);
     double routed = clock_seconds();
     if (status == MF_OK && ffn == FFN_EXPERTS && observer && observer->routes)
         observer->routes(observer->user, layer, &f->routes, step->row_count);
@@ -332,7 +332,7 @@ mf_status forward_step(struct forward *f, const struct step_part *parts, size_t 
     uint64_t time = trace_now(f->backend->tracer);
     trace_count_into(f->backend->tracer, f->times.stage_ticks[decode]);
 
-    mf_status status = run_recipe(&step, &f->recipes.start, f->weights->slots, why);
+    mf_status status = run_recipe(&step, &f->recipes.start, f->weights->weights, why);
     if (status == MF_OK) observe_hidden(&step, -1);
     if (status == MF_OK) status = expect_experts(&step, 0, true, why);
     for (uint32_t layer = 0; layer < f->config->layer_count && status == MF_OK; layer++) {
@@ -357,7 +357,7 @@ mf_status forward_logits(const float **out, struct forward *f, size_t first, siz
     double begin = clock_seconds();
     buffers_place(buffers, &head->plan, &head->graph, f->shared, f->scratch, f->row_capacity);
     buffers[SHARED_X] += first * f->config->width;
-    struct frame frame = { .row_count = count, .slots = f->weights->slots, .buffers = buffers };
+    struct frame frame = { .row_count = count, .weights = f->weights->weights, .buffers = buffers };
     mf_status status = f->backend->functions->execute(f->backend, &head->graph, &frame, why);
     f->times.head_seconds += clock_seconds() - begin;
     *out = f->shared[SHARED_LOGITS];

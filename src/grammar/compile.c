@@ -81,11 +81,11 @@ static uint32_t set_find(struct compiler *c, const uint64_t set[4])
 {
     uint64_t hash = 0;
     for (size_t i = 0; i < 4; i++) hash = (hash ^ set[i]) * 0x9e3779b97f4a7c15u;
-    size_t slot = hash >> 32;
-    for (;; slot++) {
-        slot %= COUNT_OF(c->set_index);
-        if (c->set_index[slot] == 0) break;
-        uint32_t found = c->set_index[slot] - 1;
+    size_t bucket = hash >> 32;
+    for (;; bucket++) {
+        bucket %= COUNT_OF(c->set_index);
+        if (c->set_index[bucket] == 0) break;
+        uint32_t found = c->set_index[bucket] - 1;
         if (memcmp(c->sets[found], set, sizeof c->sets[0]) == 0) return found;
     }
     if (c->set_count == SET_LIMIT) {
@@ -94,7 +94,7 @@ static uint32_t set_find(struct compiler *c, const uint64_t set[4])
         return 0;
     }
     memcpy(c->sets[c->set_count], set, sizeof c->sets[0]);
-    c->set_index[slot] = ++c->set_count;
+    c->set_index[bucket] = ++c->set_count;
     return c->set_count - 1;
 }
 

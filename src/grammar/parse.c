@@ -18,8 +18,8 @@ struct parser {
     const char *text;
     size_t length, at;
     unsigned depth;
-    uint32_t *slots; /* [slot_count]: hash of a name → rule + 1 */
-    size_t slot_count;
+    uint32_t *buckets; /* [bucket_count]: hash of a name → rule + 1 */
+    size_t bucket_count;
     size_t *first_use;                    /* [length + 1]: where a rule is first named */
     struct code_range *ranges, *inverted; /* [RANGE_LIMIT + 4]: the class being read */
     struct arena scratch;                 /* for lists while they grow */
@@ -108,15 +108,15 @@ static uint32_t find_rule(struct parser *p, size_t length)
     name[length] = '\0';
     uint64_t hash = 14695981039346656037u;
     for (size_t i = 0; i < length; i++) hash = (hash ^ (uint8_t)name[i]) * 1099511628211u;
-    size_t slot = hash % p->slot_count;
-    for (; p->slots[slot]; slot = (slot + 1) % p->slot_count) {
-        uint32_t rule = p->slots[slot] - 1;
+    size_t bucket = hash % p->bucket_count;
+    for (; p->buckets[bucket]; bucket = (bucket + 1) % p->bucket_count) {
+        uint32_t rule = p->buckets[bucket] - 1;
         if (strcmp(p->builder->rules[rule].name, name) == 0) return rule;
     }
     uint32_t rule = builder_add_rule(p->builder, name);
     if (rule == RULE_NONE) return rule;
     p->first_use[rule] = p->at;
-    p->slots[slot] = rule + 1;
+    p->buckets[bucket] = rule + 1;
     return rule;
 }
 
@@ -401,12 +401,12 @@ uint32_t grammar_add_rules(struct grammar_builder *builder, const char *text, si
     }
     arena_init(&p.scratch, builder->arena.allocator);
     /* Every rule, named or made for a repetition, takes a byte of the text or more. */
-    p.slot_count = 2 * length + 16;
-    p.slots = ARENA_NEW(&p.scratch, uint32_t, p.slot_count);
+    p.bucket_count = 2 * length + 16;
+    p.buckets = ARENA_NEW(&p.scratch, uint32_t, p.bucket_count);
     p.first_use = ARENA_NEW(&p.scratch, size_t, length + 1);
     p.ranges = ARENA_NEW(&p.scratch, struct code_range, RANGE_LIMIT + 4);
     p.inverted = ARENA_NEW(&p.scratch, struct code_range, RANGE_LIMIT + 4);
-    if (!p.slots || !p.first_use || !p.ranges || !p.inverted)
+    if (!p.buckets || !p.first_use || !p.ranges || !p.inverted)
         builder_fail(builder, MF_ERR_MEMORY, "out of memory for the grammar");
     else
         root = parse_rules(&p);

@@ -397,12 +397,12 @@ static uint64_t hash_text(const char *text)
 }
 
 /* The place of a schema with this text in the table: found, or free. */
-static size_t memo_slot(const struct schema_compiler *c, const char *text)
+static size_t memo_bucket(const struct schema_compiler *c, const char *text)
 {
-    size_t slot = hash_text(text) % SCHEMA_MEMO_SLOTS;
-    while (c->memos[slot].text && strcmp(c->memos[slot].text, text) != 0)
-        slot = (slot + 1) % SCHEMA_MEMO_SLOTS;
-    return slot;
+    size_t bucket = hash_text(text) % SCHEMA_MEMO_BUCKETS;
+    while (c->memos[bucket].text && strcmp(c->memos[bucket].text, text) != 0)
+        bucket = (bucket + 1) % SCHEMA_MEMO_BUCKETS;
+    return bucket;
 }
 
 const struct expression *schema_compile(struct schema_compiler *c, const json_t *schema,
@@ -414,14 +414,14 @@ const struct expression *schema_compile(struct schema_compiler *c, const json_t 
     /* Equal schemas share a rule; that is also how a recursive one ends. */
     char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
     if (!text) return builder_fail(c->builder, MF_ERR_MEMORY, "out of memory for the schema");
-    size_t slot = memo_slot(c, text);
-    if (c->memos[slot].text) {
+    size_t bucket = memo_bucket(c, text);
+    if (c->memos[bucket].text) {
         free(text);
-        return expression_rule(c->builder, c->memos[slot].rule);
+        return expression_rule(c->builder, c->memos[bucket].rule);
     }
     size_t length = enter(c, step);
     uint32_t rule = builder_add_rule(c->builder, c->path);
-    c->memos[slot] = (struct schema_memo){ text, rule };
+    c->memos[bucket] = (struct schema_memo){ text, rule };
     c->memo_bytes += strlen(text);
     if (c->memo_bytes > MEMO_BYTES_LIMIT) schema_fail(c, MF_ERR_GRAMMAR, "the schema is too large");
     c->depth++;
@@ -505,13 +505,13 @@ bool schema_compiler_open(struct schema_compiler *c, struct grammar_builder *bui
     if (options) c->options = *options;
     if (c->options.root) c->root = c->options.root;
     for (size_t i = 0; i < SHARED_COUNT; i++) c->shared[i] = RULE_NONE;
-    c->memos = calloc(SCHEMA_MEMO_SLOTS, sizeof *c->memos);
+    c->memos = calloc(SCHEMA_MEMO_BUCKETS, sizeof *c->memos);
     return c->memos || builder_fail(builder, MF_ERR_MEMORY, "out of memory for the schema");
 }
 
 void schema_compiler_close(struct schema_compiler *c)
 {
-    for (size_t i = 0; c->memos && i < SCHEMA_MEMO_SLOTS; i++) free(c->memos[i].text);
+    for (size_t i = 0; c->memos && i < SCHEMA_MEMO_BUCKETS; i++) free(c->memos[i].text);
     free(c->memos);
 }
 

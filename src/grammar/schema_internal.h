@@ -19,13 +19,13 @@
 enum {
     SCHEMA_DEPTH_LIMIT = 96,
     SCHEMA_WORK_LIMIT = 20000, /* schemas compiled or merged */
-    SCHEMA_MEMO_SLOTS = 1 << 15,
+    SCHEMA_MEMO_BUCKETS = 1 << 15,
     SCHEMA_PATH_BYTES = 256,
 };
 
 /* The rule of a schema, found by the schema's text. */
 struct schema_memo {
-    char *text; /* from jansson; NULL: a free slot */
+    char *text; /* from jansson; NULL: a free bucket */
     uint32_t rule;
 };
 
@@ -45,7 +45,7 @@ struct schema_compiler {
     struct grammar_builder *builder;
     const json_t *root;
     struct json_schema_options options;
-    struct schema_memo *memos; /* [SCHEMA_MEMO_SLOTS], a hash table */
+    struct schema_memo *memos; /* [SCHEMA_MEMO_BUCKETS], a hash table */
     size_t memo_bytes, work;
     unsigned depth;
     bool unquoted; /* characters stand for themselves: schema_text.c */

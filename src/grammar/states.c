@@ -114,10 +114,10 @@ static uint32_t add_costs(uint32_t a, uint32_t b)
 
 uint32_t states_push(struct grammar_states *s, uint32_t node, uint32_t parent)
 {
-    size_t slot = mix(mix(1, node), parent) % STACK_SLOTS;
-    for (; s->stack_index[slot]; slot = (slot + 1) % STACK_SLOTS) {
-        const struct grammar_stack *stack = &s->stacks[s->stack_index[slot]];
-        if (stack->node == node && stack->parent == parent) return s->stack_index[slot];
+    size_t bucket = mix(mix(1, node), parent) % STACK_SLOTS;
+    for (; s->stack_index[bucket]; bucket = (bucket + 1) % STACK_SLOTS) {
+        const struct grammar_stack *stack = &s->stacks[s->stack_index[bucket]];
+        if (stack->node == node && stack->parent == parent) return s->stack_index[bucket];
     }
     if (s->stack_count == STACK_CAPACITY) return STATE_FULL;
     const struct grammar_stack *below = &s->stacks[parent];
@@ -127,7 +127,7 @@ uint32_t states_push(struct grammar_states *s, uint32_t node, uint32_t parent)
         .cost = add_costs(s->grammar->nodes[node].cost, below->cost),
         .depth = below->depth + 1,
     };
-    s->stack_index[slot] = s->stack_count;
+    s->stack_index[bucket] = s->stack_count;
     return s->stack_count++;
 }
 
@@ -181,15 +181,15 @@ uint32_t states_intern(struct grammar_states *s, const struct grammar_place *pla
     if (count == 0) return STATE_DEAD;
     uint64_t hash = mix(count, nearest);
     for (uint32_t i = 0; i < count; i++) hash = mix(mix(hash, places[i].node), places[i].stack);
-    size_t slot = hash % STATE_SLOTS;
-    for (; s->state_index[slot]; slot = (slot + 1) % STATE_SLOTS) {
-        uint32_t found = s->state_index[slot];
+    size_t bucket = hash % STATE_SLOTS;
+    for (; s->state_index[bucket]; bucket = (bucket + 1) % STATE_SLOTS) {
+        uint32_t found = s->state_index[bucket];
         if (s->states[found].place_count == count && s->states[found].nearest == nearest &&
             memcmp(state_places(s, found), places, count * sizeof *places) == 0)
             return found;
     }
     uint32_t made = state_new(s, places, count, nearest);
-    if (made != STATE_FULL) s->state_index[slot] = made;
+    if (made != STATE_FULL) s->state_index[bucket] = made;
     return made;
 }
 
@@ -209,14 +209,14 @@ static void begin_search(struct state_scratch *x)
 /* True the first time a place is seen in this search, as long as there is room. */
 static bool visit(struct state_scratch *x, struct grammar_place place)
 {
-    size_t slot = mix(mix(2, place.node), place.stack) % VISIT_SLOTS;
-    for (; x->visit_stamp[slot] == x->stamp; slot = (slot + 1) % VISIT_SLOTS)
-        if (x->visited[slot].node == place.node && x->visited[slot].stack == place.stack)
+    size_t bucket = mix(mix(2, place.node), place.stack) % VISIT_SLOTS;
+    for (; x->visit_stamp[bucket] == x->stamp; bucket = (bucket + 1) % VISIT_SLOTS)
+        if (x->visited[bucket].node == place.node && x->visited[bucket].stack == place.stack)
             return false;
     if (x->visit_count == VISIT_LIMIT) return false;
     x->visit_count++;
-    x->visit_stamp[slot] = x->stamp;
-    x->visited[slot] = place;
+    x->visit_stamp[bucket] = x->stamp;
+    x->visited[bucket] = place;
     return true;
 }
 
@@ -357,9 +357,9 @@ static void keep_stacks(struct grammar_states *s, uint32_t old_count)
     s->stack_count = kept;
     for (uint32_t i = 1; i < kept; i++) {
         const struct grammar_stack *stack = &s->stacks[i];
-        size_t slot = mix(mix(1, stack->node), stack->parent) % STACK_SLOTS;
-        while (s->stack_index[slot]) slot = (slot + 1) % STACK_SLOTS;
-        s->stack_index[slot] = i;
+        size_t bucket = mix(mix(1, stack->node), stack->parent) % STACK_SLOTS;
+        while (s->stack_index[bucket]) bucket = (bucket + 1) % STACK_SLOTS;
+        s->stack_index[bucket] = i;
     }
 }
 

@@ -198,16 +198,16 @@ struct jinja_value jinja_dict(struct jinja_run *run)
 static struct jinja_entry *find_hashed(struct jinja_run *run, const struct jinja_dict *dict,
                                        struct jinja_value key, uint64_t hash)
 {
-    if (!dict->slots) {
+    if (!dict->buckets) {
         for (size_t i = 0; i < dict->count; i++) {
             struct jinja_entry *entry = &dict->entries[i];
             if (entry->hash == hash && jinja_equal(run, entry->key, key)) return entry;
         }
         return NULL;
     }
-    size_t mask = dict->slot_count - 1;
-    for (size_t slot = hash & mask; dict->slots[slot]; slot = (slot + 1) & mask) {
-        struct jinja_entry *entry = &dict->entries[dict->slots[slot] - 1];
+    size_t mask = dict->bucket_count - 1;
+    for (size_t bucket = hash & mask; dict->buckets[bucket]; bucket = (bucket + 1) & mask) {
+        struct jinja_entry *entry = &dict->entries[dict->buckets[bucket] - 1];
         if (entry->hash == hash && jinja_equal(run, entry->key, key)) return entry;
         if (!jinja_charge(run, 0)) return NULL;
     }
@@ -223,14 +223,14 @@ struct jinja_entry *jinja_dict_find(struct jinja_run *run, const struct jinja_di
 }
 
 /* Fills the hash table from the entries. */
-static void rebuild_slots(struct jinja_dict *dict)
+static void rebuild_buckets(struct jinja_dict *dict)
 {
-    size_t mask = dict->slot_count - 1;
-    memset(dict->slots, 0, dict->slot_count * sizeof *dict->slots);
+    size_t mask = dict->bucket_count - 1;
+    memset(dict->buckets, 0, dict->bucket_count * sizeof *dict->buckets);
     for (size_t i = 0; i < dict->count; i++) {
-        size_t slot = dict->entries[i].hash & mask;
-        while (dict->slots[slot]) slot = (slot + 1) & mask;
-        dict->slots[slot] = (uint32_t)(i + 1);
+        size_t bucket = dict->entries[i].hash & mask;
+        while (dict->buckets[bucket]) bucket = (bucket + 1) & mask;
+        dict->buckets[bucket] = (uint32_t)(i + 1);
     }
 }
 
@@ -243,10 +243,10 @@ static bool grow(struct jinja_run *run, struct jinja_dict *dict)
     dict->entries = entries;
     dict->capacity = capacity;
     if (capacity > SCAN_LIMIT) {
-        dict->slot_count = capacity * 2; /* a power of two, at most half full */
-        dict->slots = jinja_take(run, dict->slot_count, sizeof *dict->slots);
-        if (!dict->slots) return false;
-        rebuild_slots(dict);
+        dict->bucket_count = capacity * 2; /* a power of two, at most half full */
+        dict->buckets = jinja_take(run, dict->bucket_count, sizeof *dict->buckets);
+        if (!dict->buckets) return false;
+        rebuild_buckets(dict);
     }
     return true;
 }
@@ -263,10 +263,10 @@ bool jinja_dict_set(struct jinja_run *run, struct jinja_dict *dict, struct jinja
         return true;
     }
     if (dict->count == dict->capacity && !grow(run, dict)) return false;
-    if (dict->slots) {
-        size_t mask = dict->slot_count - 1, slot = hash & mask;
-        while (dict->slots[slot]) slot = (slot + 1) & mask;
-        dict->slots[slot] = (uint32_t)(dict->count + 1);
+    if (dict->buckets) {
+        size_t mask = dict->bucket_count - 1, bucket = hash & mask;
+        while (dict->buckets[bucket]) bucket = (bucket + 1) & mask;
+        dict->buckets[bucket] = (uint32_t)(dict->count + 1);
     }
     dict->entries[dict->count++] = (struct jinja_entry){ key, value, hash };
     return true;
@@ -278,5 +278,5 @@ void jinja_dict_remove(struct jinja_run *run, struct jinja_dict *dict, struct ji
     memmove(entry, entry + 1, (dict->count - index - 1) * sizeof *entry);
     dict->count--;
     jinja_charge(run, dict->count * sizeof *entry);
-    if (dict->slots) rebuild_slots(dict);
+    if (dict->buckets) rebuild_buckets(dict);
 }

@@ -94,8 +94,8 @@ struct jinja_entry {
 struct jinja_dict {
     struct jinja_entry *entries; /* in order of insertion */
     size_t count, capacity;
-    uint32_t *slots; /* hash table of entry number + 1; NULL while small */
-    size_t slot_count;
+    uint32_t *buckets; /* hash table of entry number + 1; NULL while small */
+    size_t bucket_count;
 };
 
 /* ------------------------------------------------------------------ heap and errors */

@@ -248,7 +248,7 @@ static mf_status read_tensor(const uint8_t **out, const struct binder *b,
 void binder_describe(struct weight *out, const struct binder *binder,
                      const struct weight_origin *origin)
 {
-    static const uint8_t not_read; /* what says that the slot is bound */
+    static const uint8_t not_read; /* what says that the id is bound */
     *out = origin->shape;
     out->values = &not_read;
     struct weight_origin *listed = &binder->listing->origins[binder->listing->origin_count++];
@@ -263,7 +263,7 @@ mf_status binder_read_matrix(struct weight *out, const struct binder *binder,
     if (status != MF_OK) return status;
     if (need->stack) source.shape.rows *= need->stack;
     if (binder->listing) {
-        struct weight_origin origin = { .slot = need->slot,
+        struct weight_origin origin = { .id = need->id,
                                         .shape = source.shape,
                                         .values = source.values,
                                         .scales = source.scales,

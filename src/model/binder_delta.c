@@ -65,15 +65,15 @@ static void split_ba(struct weight *b, struct weight *a, const struct weight *fu
     }
 }
 
-mf_status binder_bind_fused_delta(struct weight slots[SLOT_COUNT], const struct binder *binder,
+mf_status binder_bind_fused_delta(struct weight weights[WEIGHT_COUNT], const struct binder *binder,
                                   const struct tensor_rule *rule, const char *name, mf_error *why)
 {
     const struct model_config *config = binder->source->config;
     bool qkvz = rule->kind == RULE_DELTA_QKVZ;
-    struct weight *first = &slots[qkvz ? WEIGHT_DELTA_QKV : WEIGHT_DELTA_B];
-    struct weight *second = &slots[qkvz ? WEIGHT_DELTA_Z : WEIGHT_DELTA_A];
+    struct weight *first = &weights[qkvz ? WEIGHT_DELTA_QKV : WEIGHT_DELTA_B];
+    struct weight *second = &weights[qkvz ? WEIGHT_DELTA_Z : WEIGHT_DELTA_A];
     struct matrix_need need = { .name = name,
-                                .slot = rule->slot,
+                                .id = rule->id,
                                 .rows = dimension_size(config, rule->shape[0]),
                                 .cols = dimension_size(config, rule->shape[1]) };
     uint64_t second_rows = dimension_size(config, qkvz ? DIM_DELTA_VALUES : DIM_DELTA_VALUE_HEADS);
@@ -83,7 +83,7 @@ mf_status binder_bind_fused_delta(struct weight slots[SLOT_COUNT], const struct 
     reading.arena = &scratch;
     struct weight fused = { 0 };
     mf_status status = binder_read_matrix(&fused, &reading, &need, why);
-    if (binder->listing) { /* both slots are bound, by one tensor; nothing was read */
+    if (binder->listing) { /* both weights are bound, by one tensor; nothing was read */
         if (status == MF_OK) *first = *second = fused;
         return status;
     }

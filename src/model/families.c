@@ -7,7 +7,12 @@ static const struct tensor_rule common_rules[] = {
       "embed_tokens.weight",
       "token_embd.weight",
       { DIM_VOCAB, DIM_WIDTH } },
-    { WEIGHT_FINAL_NORM, RULE_NORM, SCOPE_MODEL, "norm.weight", "output_norm.weight", { DIM_WIDTH } },
+    { WEIGHT_FINAL_NORM,
+      RULE_NORM,
+      SCOPE_MODEL,
+      "norm.weight",
+      "output_norm.weight",
+      { DIM_WIDTH } },
     { WEIGHT_HEAD,
       RULE_HEAD,
       SCOPE_MODEL,
@@ -430,12 +435,12 @@ const struct family *family_find_gguf(const char *architecture)
     return NULL;
 }
 
-bool family_has_slot(const struct family *family, enum weight_id slot)
+bool family_has_slot(const struct family *family, enum weight_id id)
 {
     for (size_t g = 0; g < RULE_GROUPS_MAX; g++) {
         const struct rule_group *group = &family->groups[g];
         for (size_t i = 0; i < group->count; i++)
-            if (group->rules[i].slot == slot) return true;
+            if (group->rules[i].id == id) return true;
     }
     return false;
 }

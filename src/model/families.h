@@ -72,9 +72,9 @@ enum rule_kind {
     RULE_DELTA_BA,   /* rows per key head [b | a]: fills DELTA_B and DELTA_A */
 };
 
-/* A slot that an earlier rule has filled is left alone: alternatives come first. */
+/* A id that an earlier rule has filled is left alone: alternatives come first. */
 struct tensor_rule {
-    enum weight_id slot;
+    enum weight_id id;
     enum rule_kind kind;
     enum rule_scope scope;
     const char *name;        /* safetensors, after the prefix; %u is the layer; NULL: not there */
@@ -106,8 +106,8 @@ struct family {
 const struct family *family_find(const char *model_type);
 const struct family *family_find_gguf(const char *architecture);
 
-/* Whether the family has tensors for this slot at all. */
-bool family_has_slot(const struct family *family, enum weight_id slot);
+/* Whether the family has tensors for this id at all. */
+bool family_has_slot(const struct family *family, enum weight_id id);
 
 /* Family `index` of the table, NULL after the last. */
 const struct family *family_at(size_t index);

@@ -305,7 +305,7 @@ static mf_status parts_tokenizer_new(struct tokenizer **out, const mf_files *fil
 }
 
 static mf_status ancestors_tokenizer_new(struct tokenizer **out, const mf_files *files,
-                                     const char *parent, mf_error *why)
+                                         const char *parent, mf_error *why)
 {
     char config[PATH_CAPACITY], artifacts[PATH_CAPACITY];
     struct parts parts = { config, artifacts };
@@ -339,7 +339,7 @@ mf_status model_open_tokenizer_new(struct tokenizer **out, const mf_files *files
     if (status != MF_OK) return status;
     if (packed) return packed_tokenizer_new(out, files, path, why);
     return ancestors ? ancestors_tokenizer_new(out, files, path, why)
-                 : tokenizer_open_new(out, files, path, why);
+                     : tokenizer_open_new(out, files, path, why);
 }
 
 uint32_t model_usable_tokens(const struct model *model)

@@ -35,7 +35,8 @@ struct model_source {
     const mf_files *files;
     const mf_allocator *allocator;
     const char *path;
-    const struct ancestors_paths *ancestors; /* the ancestors' files one by one; NULL: found from path */
+    const struct ancestors_paths
+        *ancestors; /* the ancestors' files one by one; NULL: found from path */
     const struct logger *logger;
     bool uncached; /* what is read does not stay in the page cache */
     bool describe; /* no weight is read: weights.origins says where they lie */

@@ -1,11 +1,11 @@
 /* weight_names.h: the places where a family's weights go.
  *
- * A layer recipe names its weights by slot; binding fills the slots from the
+ * A layer recipe names its weights by id; binding fills the weights from the
  * checkpoint's tensors, whatever they are called there. */
 #ifndef MODEL_WEIGHT_NAMES_H
 #define MODEL_WEIGHT_NAMES_H
 
-#define SLOT_LIST(X)                                                                               \
+#define WEIGHT_LIST(X)                                                                             \
     /* the model as a whole */                                                                     \
     X(EMBEDDING)                                                                                   \
     X(FINAL_NORM)                                                                                  \
@@ -52,10 +52,10 @@
     X(DENSE_DOWN)
 
 enum weight_id {
-#define SLOT_ENUM(name) SLOT_##name,
-    SLOT_LIST(SLOT_ENUM)
-#undef SLOT_ENUM
-        SLOT_COUNT
+#define WEIGHT_ENUM(name) WEIGHT_##name,
+    WEIGHT_LIST(WEIGHT_ENUM)
+#undef WEIGHT_ENUM
+        WEIGHT_COUNT
 };
 
 #endif

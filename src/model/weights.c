@@ -127,7 +127,7 @@ static mf_status bind_vector(struct weight *out, const struct binder *b, const c
                     tensor_shape_text(tensor, text, sizeof text), expected);
 
     if (b->listing) {
-        struct weight_origin origin = { .slot = rule->slot,
+        struct weight_origin origin = { .id = rule->id,
                                         .vector = true,
                                         .shape = { .format = tensor->format,
                                                    .rows = 1,
@@ -152,17 +152,17 @@ static mf_status bind_vector(struct weight *out, const struct binder *b, const c
     return MF_OK;
 }
 
-static mf_status bind_matrix(struct weight slots[SLOT_COUNT], const struct binder *b,
+static mf_status bind_matrix(struct weight weights[WEIGHT_COUNT], const struct binder *b,
                              const struct tensor_rule *rule, const char *name, mf_error *why)
 {
     const struct model_config *config = b->source->config;
     bool stacked = rule->shape[2] != DIM_NONE;
     struct matrix_need need = { .name = name,
-                                .slot = rule->slot,
+                                .id = rule->id,
                                 .stack = stacked ? dimension_size(config, rule->shape[0]) : 0,
                                 .rows = dimension_size(config, rule->shape[stacked]),
                                 .cols = dimension_size(config, rule->shape[1 + stacked]) };
-    return binder_read_matrix(&slots[rule->slot], b, &need, why);
+    return binder_read_matrix(&weights[rule->id], b, &need, why);
 }
 
 /* Rows [first, first + rows) of a matrix whose rows share nothing. */
@@ -175,52 +175,52 @@ static struct weight take_rows(const struct weight *from, uint64_t first, uint64
 }
 
 /* Three projections in one tensor of a GGUF file, one below the other. */
-static mf_status bind_fused_attention(struct weight slots[SLOT_COUNT], const struct binder *b,
+static mf_status bind_fused_attention(struct weight weights[WEIGHT_COUNT], const struct binder *b,
                                       const struct tensor_rule *rule, const char *name,
                                       mf_error *why)
 {
     const struct model_config *config = b->source->config;
     uint64_t queries = dimension_size(config, DIM_QUERIES_AND_GATES);
     uint64_t keys = dimension_size(config, DIM_KEYS);
-    struct weight fused[SLOT_COUNT] = { { 0 } };
+    struct weight fused[WEIGHT_COUNT] = { { 0 } };
     mf_status status = bind_matrix(fused, b, rule, name, why);
     if (status != MF_OK) return status;
-    slots[WEIGHT_Q] = take_rows(&fused[rule->slot], 0, queries);
-    slots[WEIGHT_K] = take_rows(&fused[rule->slot], queries, keys);
-    slots[WEIGHT_V] = take_rows(&fused[rule->slot], queries + keys, keys);
+    weights[WEIGHT_Q] = take_rows(&fused[rule->id], 0, queries);
+    weights[WEIGHT_K] = take_rows(&fused[rule->id], queries, keys);
+    weights[WEIGHT_V] = take_rows(&fused[rule->id], queries + keys, keys);
     return MF_OK;
 }
 
-static mf_status bind_rule(struct weight slots[SLOT_COUNT], const struct binder *b,
+static mf_status bind_rule(struct weight weights[WEIGHT_COUNT], const struct binder *b,
                            const struct tensor_rule *rule, uint32_t layer, mf_error *why)
 {
     char name[TENSOR_NAME_MAX];
-    if (slots[rule->slot].values || !binder_rule_name(name, b, rule, layer)) return MF_OK;
+    if (weights[rule->id].values || !binder_rule_name(name, b, rule, layer)) return MF_OK;
     bool there = tensor_find(b->source->directory, name) != NULL;
     switch (rule->kind) {
     case RULE_MATRIX:
-        return bind_matrix(slots, b, rule, name, why);
+        return bind_matrix(weights, b, rule, name, why);
     case RULE_MATRIX_IF_THERE:
-        return there ? bind_matrix(slots, b, rule, name, why) : MF_OK;
+        return there ? bind_matrix(weights, b, rule, name, why) : MF_OK;
     case RULE_HEAD:
         /* A GGUF file ties the two by leaving the head out. */
         if (!b->source->config->tied_head && (there || !b->gguf))
-            return bind_matrix(slots, b, rule, name, why);
-        slots[rule->slot] = slots[WEIGHT_EMBEDDING];
+            return bind_matrix(weights, b, rule, name, why);
+        weights[rule->id] = weights[WEIGHT_EMBEDDING];
         return MF_OK;
     case RULE_ATTENTION_QKV:
-        return there ? bind_fused_attention(slots, b, rule, name, why) : MF_OK;
+        return there ? bind_fused_attention(weights, b, rule, name, why) : MF_OK;
     case RULE_DELTA_QKVZ:
-        return there ? binder_bind_fused_delta(slots, b, rule, name, why) : MF_OK;
+        return there ? binder_bind_fused_delta(weights, b, rule, name, why) : MF_OK;
     case RULE_DELTA_BA:
-        return binder_bind_fused_delta(slots, b, rule, name, why);
+        return binder_bind_fused_delta(weights, b, rule, name, why);
     default:
-        return bind_vector(&slots[rule->slot], b, name, rule, why);
+        return bind_vector(&weights[rule->id], b, name, rule, why);
     }
 }
 
 static bool in_scope(const struct model_config *c, enum rule_scope scope, uint32_t layer,
-                     const struct weight *slots)
+                     const struct weight *weights)
 {
     bool experts = c->ffns[layer] == FFN_EXPERTS, latent = c->mixers[layer] == MIXER_LATENT;
     switch (scope) {
@@ -237,7 +237,7 @@ static bool in_scope(const struct model_config *c, enum rule_scope scope, uint32
     case SCOPE_LATENT_RANKED:
         return latent && c->query_rank > 0;
     case SCOPE_LATENT_SPLIT:
-        return latent && !slots[WEIGHT_KV_B].values;
+        return latent && !weights[WEIGHT_KV_B].values;
     case SCOPE_DELTA:
         return c->mixers[layer] == MIXER_DELTA;
     case SCOPE_EXPERTS:
@@ -255,7 +255,7 @@ static bool in_scope(const struct model_config *c, enum rule_scope scope, uint32
 }
 
 /* All rules of one scope: the model's, or those that hold for a layer. */
-static mf_status bind_rules(struct weight slots[SLOT_COUNT], const struct binder *b,
+static mf_status bind_rules(struct weight weights[WEIGHT_COUNT], const struct binder *b,
                             bool whole_model, uint32_t layer, mf_error *why)
 {
     const struct model_config *config = b->source->config;
@@ -265,8 +265,8 @@ static mf_status bind_rules(struct weight slots[SLOT_COUNT], const struct binder
         for (size_t i = 0; i < group->count && status == MF_OK; i++) {
             const struct tensor_rule *rule = &group->rules[i];
             bool wanted = whole_model ? rule->scope == SCOPE_MODEL
-                                      : in_scope(config, rule->scope, layer, slots);
-            if (wanted) status = bind_rule(slots, b, rule, layer, why);
+                                      : in_scope(config, rule->scope, layer, weights);
+            if (wanted) status = bind_rule(weights, b, rule, layer, why);
         }
     }
     return status;
@@ -275,7 +275,7 @@ static mf_status bind_rules(struct weight slots[SLOT_COUNT], const struct binder
 static mf_status bind_layer(struct layer_weights *out, const struct binder *b, uint32_t layer,
                             mf_error *why)
 {
-    mf_status status = bind_rules(out->slots, b, false, layer, why);
+    mf_status status = bind_rules(out->weights, b, false, layer, why);
     if (status == MF_OK && b->source->config->ffns[layer] == FFN_EXPERTS)
         status = b->source->packed ? binder_bind_packed(out, b, layer, why)
                                    : binder_bind_experts(out->experts, b, layer, why);
@@ -350,13 +350,13 @@ mf_status weights_bind(struct weights *out, const struct weights_source *source,
     if (status != MF_OK) return status;
     arena_start_block(arena); /* `moeflux inspect` must be able to tell what follows */
     size_t before = arena->total_bytes;
-    size_t slots_max = ((size_t)config->layer_count + 1) * SLOT_COUNT;
+    size_t slots_max = ((size_t)config->layer_count + 1) * WEIGHT_COUNT;
     out->layers = ARENA_NEW(arena, struct layer_weights, config->layer_count);
     if (source->describe) out->origins = ARENA_NEW(arena, struct weight_origin, slots_max);
     if (!out->layers || (source->describe && !out->origins))
         return fail_memory(why, config->layer_count * sizeof *out->layers);
 
-    status = bind_rules(out->slots, &b, true, 0, why);
+    status = bind_rules(out->weights, &b, true, 0, why);
     for (uint32_t i = 0; i < config->layer_count && status == MF_OK; i++)
         status = bind_layer(&out->layers[i], &b, i, why);
     if (status != MF_OK) return status;

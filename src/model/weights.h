@@ -1,9 +1,9 @@
-/* weights.h: from tensors to slots.
+/* weights.h: from tensors to weights.
  *
  *     tensor directory ── bind ──┬── resident: read into the model's arena
  *      (names, extents)          └── experts: only where their bytes lie
  *
- * Every slot of the family is bound and its shape checked when a model is
+ * Every id of the family is bound and its shape checked when a model is
  * opened; a tensor that is missing or has another shape is named there. */
 #ifndef MODEL_WEIGHTS_H
 #define MODEL_WEIGHTS_H
@@ -33,24 +33,24 @@ struct expert_matrix {
 };
 
 struct layer_weights {
-    struct weight slots[SLOT_COUNT]; /* vectors are f32 matrices of one row */
+    struct weight weights[WEIGHT_COUNT]; /* vectors are f32 matrices of one row */
     struct expert_matrix experts[EXPERT_PARTS];
     const uint64_t *expert_checksums; /* [experts] of the packed layout, else NULL */
 };
 
-/* The tensors that a slot, or two, are made from.  `shape` has no data. */
+/* The tensors that a id, or two, are made from.  `shape` has no data. */
 struct weight_origin {
-    enum weight_id slot;
+    enum weight_id id;
     bool vector; /* becomes f32 */
     struct weight shape;
     const struct tensor *values, *scales, *biases; /* the last two may be NULL */
 };
 
 struct weights {
-    struct weight slots[SLOT_COUNT]; /* SCOPE_MODEL: embedding, final norm, head */
-    struct layer_weights *layers;    /* [layer_count] */
+    struct weight weights[WEIGHT_COUNT]; /* SCOPE_MODEL: embedding, final norm, head */
+    struct layer_weights *layers;        /* [layer_count] */
     uint64_t resident_bytes;
-    size_t ignored_count; /* tensors of the checkpoint that no slot wanted */
+    size_t ignored_count; /* tensors of the checkpoint that no id wanted */
     bool gguf;            /* the tensors have GGUF's names */
     bool keeps_norms;     /* norms hold 1 + w, not w, where the family makes the difference */
 
@@ -72,7 +72,7 @@ struct weights_source {
 };
 
 /* Binds everything and reads the resident part into `arena`; a source that is to be
- * described gets slots whose data may not be looked at. */
+ * described gets weights whose data may not be looked at. */
 mf_status weights_bind(struct weights *out, const struct weights_source *source,
                        struct arena *arena, mf_error *why);
 
@@ -84,7 +84,7 @@ bool weights_is_extra(const char *name, uint32_t layer_count);
 bool weights_find_not_finite(char *out, size_t capacity, const struct weights *weights,
                              uint32_t layer_count);
 
-/* The vector in a slot: weight->cols floats. */
+/* The vector in a id: weight->cols floats. */
 static inline const float *weight_vector(const struct weight *weight)
 {
     return (const float *)(const void *)weight->values;

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 static const char *const slot_names[] = {
-#define SLOT_NAME(name) #name,
-    SLOT_LIST(SLOT_NAME)
-#undef SLOT_NAME
+#define WEIGHT_NAME(name) #name,
+    WEIGHT_LIST(WEIGHT_NAME)
+#undef WEIGHT_NAME
 };
 
 static bool row_is_finite(const float *row, uint64_t count)
@@ -32,16 +32,15 @@ static uint64_t find_row(const struct weight *weight)
     return row;
 }
 
-static bool find_slot(char *out, size_t capacity, const struct weight slots[SLOT_COUNT],
-                      const char *where)
+static bool find_in_weights(char *out, size_t capacity, const struct weight weights[WEIGHT_COUNT],
+                            const char *where)
 {
-    for (int slot = 0; slot < SLOT_COUNT; slot++) {
-        const struct weight *weight = &slots[slot];
+    for (int id = 0; id < WEIGHT_COUNT; id++) {
+        const struct weight *weight = &weights[id];
         if (!weight->values) continue;
         uint64_t row = find_row(weight);
         if (row == weight->rows) continue;
-        snprintf(out, capacity, "row %llu of %s%s", (unsigned long long)row, slot_names[slot],
-                 where);
+        snprintf(out, capacity, "row %llu of %s%s", (unsigned long long)row, slot_names[id], where);
         return true;
     }
     return false;
@@ -50,11 +49,11 @@ static bool find_slot(char *out, size_t capacity, const struct weight slots[SLOT
 bool weights_find_not_finite(char *out, size_t capacity, const struct weights *weights,
                              uint32_t layer_count)
 {
-    if (find_slot(out, capacity, weights->slots, "")) return true;
+    if (find_in_weights(out, capacity, weights->weights, "")) return true;
     for (uint32_t i = 0; i < layer_count; i++) {
         char where[32];
         snprintf(where, sizeof where, " in layer %u", i);
-        if (find_slot(out, capacity, weights->layers[i].slots, where)) return true;
+        if (find_in_weights(out, capacity, weights->layers[i].weights, where)) return true;
     }
     return false;
 }

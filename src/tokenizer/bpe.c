@@ -35,7 +35,7 @@ static size_t pair_hash(uint32_t left, uint32_t right)
     return (size_t)(key >> 32 ^ key >> 15);
 }
 
-/* The bit of a pair in the filter, which has 8 of them for every slot. */
+/* The bit of a pair in the filter, which has 8 of them for every bucket. */
 static size_t filter_bit(const struct merge_table *table, size_t hash)
 {
     return hash & (8 * table->mask + 7);
@@ -47,38 +47,38 @@ static void put(struct merge_table *table, struct merge merge)
     size_t bit = filter_bit(table, hash);
     table->filter[bit / 8] |= (uint8_t)(1u << bit % 8);
     for (;; at = (at + 1) & table->mask) {
-        struct merge *slot = &table->slots[at];
-        bool same = slot->left == merge.left && slot->right == merge.right;
-        if (!same && slot->left != RANK_NONE) continue;
+        struct merge *bucket = &table->buckets[at];
+        bool same = bucket->left == merge.left && bucket->right == merge.right;
+        if (!same && bucket->left != RANK_NONE) continue;
         table->count += !same;
-        *slot = merge;
+        *bucket = merge;
         return;
     }
 }
 
 void merge_table_free(struct merge_table *table)
 {
-    free(table->slots);
+    free(table->buckets);
     free(table->filter);
 }
 
 mf_status merge_table_reserve(struct merge_table *table, size_t count, mf_error *why)
 {
-    uint64_t slot_count = 16, bytes;
-    while (slot_count < 2 * (uint64_t)count) slot_count *= 2;
-    if (table->slots && slot_count <= table->mask + 1) return MF_OK;
-    if (!checked_multiply(&bytes, slot_count, sizeof *table->slots) || bytes > SIZE_MAX / 2)
+    uint64_t bucket_count = 16, bytes;
+    while (bucket_count < 2 * (uint64_t)count) bucket_count *= 2;
+    if (table->buckets && bucket_count <= table->mask + 1) return MF_OK;
+    if (!checked_multiply(&bytes, bucket_count, sizeof *table->buckets) || bytes > SIZE_MAX / 2)
         return fail_memory(why, SIZE_MAX);
-    struct merge_table grown = { .slots = malloc(bytes),
-                                 .filter = calloc(slot_count, 1),
-                                 .mask = slot_count - 1 };
-    if (!grown.slots || !grown.filter) {
+    struct merge_table grown = { .buckets = malloc(bytes),
+                                 .filter = calloc(bucket_count, 1),
+                                 .mask = bucket_count - 1 };
+    if (!grown.buckets || !grown.filter) {
         merge_table_free(&grown);
         return fail_memory(why, bytes);
     }
-    memset(grown.slots, 0xFF, bytes); /* left RANK_NONE: empty */
-    for (size_t i = 0; table->slots && i <= table->mask; i++)
-        if (table->slots[i].left != RANK_NONE) put(&grown, table->slots[i]);
+    memset(grown.buckets, 0xFF, bytes); /* left RANK_NONE: empty */
+    for (size_t i = 0; table->buckets && i <= table->mask; i++)
+        if (table->buckets[i].left != RANK_NONE) put(&grown, table->buckets[i]);
     struct merge_table old = *table;
     *table = grown;
     merge_table_free(&old);
@@ -98,9 +98,9 @@ const struct merge *merge_table_find(const struct merge_table *table, uint32_t l
     size_t bit = filter_bit(table, hash);
     if (!(table->filter[bit / 8] >> bit % 8 & 1)) return NULL;
     for (;; at = (at + 1) & table->mask) {
-        const struct merge *slot = &table->slots[at];
-        if (slot->left == left && slot->right == right) return slot;
-        if (slot->left == RANK_NONE) return NULL;
+        const struct merge *bucket = &table->buckets[at];
+        if (bucket->left == left && bucket->right == right) return bucket;
+        if (bucket->left == RANK_NONE) return NULL;
     }
 }
 

@@ -63,7 +63,7 @@ struct vocabulary {
     struct token_entry *entries; /* [size], by id */
     size_t size, capacity;
     struct byte_buffer blob;
-    struct token_slot *slots; /* open addressing over the bytes of entries */
+    struct token_bucket *buckets; /* open addressing over the bytes of entries */
     size_t slot_mask;
     size_t longest;    /* bytes of a token */
     uint64_t id_limit; /* ids are below it; 0: TOKEN_ID_LIMIT */
@@ -103,17 +103,17 @@ mf_status byte_level_append(struct byte_buffer *out, struct text_span bytes, mf_
 #define RANK_NONE UINT32_MAX
 
 struct merge {
-    uint32_t left, right; /* ids; left RANK_NONE: an empty slot */
+    uint32_t left, right; /* ids; left RANK_NONE: an empty bucket */
     uint32_t rank, result;
 };
 
 struct merge_table {
-    struct merge *slots; /* open addressing over (left, right) */
-    uint8_t *filter;     /* most pairs are not merged, and this says so from a nearer cache */
+    struct merge *buckets; /* open addressing over (left, right) */
+    uint8_t *filter;       /* most pairs are not merged, and this says so from a nearer cache */
     size_t mask, count;
 };
 
-/* Room for `count` in all, so that there is always an empty slot. */
+/* Room for `count` in all, so that there is always an empty bucket. */
 mf_status merge_table_reserve(struct merge_table *table, size_t count, mf_error *why);
 /* The last of equal pairs counts. */
 mf_status merge_table_put(struct merge_table *table, struct merge merge, mf_error *why);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 /* Four to a cache line; a copy of what the entry says saves another one. */
-struct token_slot {
+struct token_bucket {
     uint32_t tag; /* high half of the hash: most other tokens are told apart by it */
     int32_t id;   /* -1: empty */
     uint32_t bytes, bytes_length;
@@ -176,7 +176,7 @@ void vocabulary_free(struct vocabulary *vocabulary)
 {
     free(vocabulary->entries);
     free(vocabulary->blob.data);
-    free(vocabulary->slots);
+    free(vocabulary->buckets);
 }
 
 /* ------------------------------------------------------------------------- index */
@@ -199,17 +199,17 @@ static uint64_t hash_bytes(const char *bytes, size_t length)
     return mix(mix(hash, tail), 0x2545F4914F6CDD1Du);
 }
 
-/* The slot that holds these bytes, or the empty one where they would go. */
-static struct token_slot *slot_of(const struct vocabulary *vocabulary, uint64_t hash,
-                                  const char *bytes, size_t length)
+/* The bucket that holds these bytes, or the empty one where they would go. */
+static struct token_bucket *slot_of(const struct vocabulary *vocabulary, uint64_t hash,
+                                    const char *bytes, size_t length)
 {
     uint32_t tag = (uint32_t)(hash >> 32);
     for (size_t at = (size_t)hash;; at++) {
-        struct token_slot *slot = &vocabulary->slots[at & vocabulary->slot_mask];
-        if (slot->id < 0) return slot;
-        if (slot->tag == tag && slot->bytes_length == length &&
-            memcmp(vocabulary->blob.data + slot->bytes, bytes, length) == 0)
-            return slot;
+        struct token_bucket *bucket = &vocabulary->buckets[at & vocabulary->slot_mask];
+        if (bucket->id < 0) return bucket;
+        if (bucket->tag == tag && bucket->bytes_length == length &&
+            memcmp(vocabulary->blob.data + bucket->bytes, bytes, length) == 0)
+            return bucket;
     }
 }
 
@@ -224,12 +224,12 @@ static bool same_text(const struct vocabulary *vocabulary, const struct token_en
 mf_status vocabulary_index(struct vocabulary *vocabulary, bool unique, const char *where,
                            mf_error *why)
 {
-    size_t slot_count = 16;
-    while (slot_count < vocabulary->size + vocabulary->size / 2) slot_count *= 2;
-    vocabulary->slots = malloc(slot_count * sizeof *vocabulary->slots);
-    if (!vocabulary->slots) return fail_memory(why, slot_count * sizeof *vocabulary->slots);
-    memset(vocabulary->slots, 0xFF, slot_count * sizeof *vocabulary->slots); /* id -1 */
-    vocabulary->slot_mask = slot_count - 1;
+    size_t bucket_count = 16;
+    while (bucket_count < vocabulary->size + vocabulary->size / 2) bucket_count *= 2;
+    vocabulary->buckets = malloc(bucket_count * sizeof *vocabulary->buckets);
+    if (!vocabulary->buckets) return fail_memory(why, bucket_count * sizeof *vocabulary->buckets);
+    memset(vocabulary->buckets, 0xFF, bucket_count * sizeof *vocabulary->buckets); /* id -1 */
+    vocabulary->slot_mask = bucket_count - 1;
 
     for (size_t id = 0; id < vocabulary->size; id++) {
         const struct token_entry *entry = &vocabulary->entries[id];
@@ -237,26 +237,26 @@ mf_status vocabulary_index(struct vocabulary *vocabulary, bool unique, const cha
             continue;
         const char *bytes = vocabulary->blob.data + entry->bytes;
         uint64_t hash = hash_bytes(bytes, entry->bytes_length);
-        struct token_slot *slot = slot_of(vocabulary, hash, bytes, entry->bytes_length);
-        if (slot->id < 0) {
-            *slot = (struct token_slot){ (uint32_t)(hash >> 32), (int32_t)id, entry->bytes,
-                                         entry->bytes_length };
+        struct token_bucket *bucket = slot_of(vocabulary, hash, bytes, entry->bytes_length);
+        if (bucket->id < 0) {
+            *bucket = (struct token_bucket){ (uint32_t)(hash >> 32), (int32_t)id, entry->bytes,
+                                             entry->bytes_length };
             continue;
         }
         /* "õ" as an added token and the byte-level string of its two bytes may both be there:
          * text is encoded with the latter. */
-        const struct token_entry *other = &vocabulary->entries[slot->id];
+        const struct token_entry *other = &vocabulary->entries[bucket->id];
         bool added = (entry->flags | other->flags) & TOKEN_ADDED;
         if (unique && !added && same_text(vocabulary, entry, other))
             return fail(why, MF_ERR_FORMAT, "%s: token \"%.64s\" stands twice, as %d and %zu",
-                        where, vocabulary->blob.data + entry->text, slot->id, id);
-        if (other->flags & TOKEN_ADDED && !(entry->flags & TOKEN_ADDED)) slot->id = (int32_t)id;
+                        where, vocabulary->blob.data + entry->text, bucket->id, id);
+        if (other->flags & TOKEN_ADDED && !(entry->flags & TOKEN_ADDED)) bucket->id = (int32_t)id;
     }
     return MF_OK;
 }
 
 int32_t vocabulary_find(const struct vocabulary *vocabulary, const char *bytes, size_t length)
 {
-    if (length > vocabulary->longest || !vocabulary->slots) return -1;
+    if (length > vocabulary->longest || !vocabulary->buckets) return -1;
     return slot_of(vocabulary, hash_bytes(bytes, length), bytes, length)->id;
 }

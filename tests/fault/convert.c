@@ -92,8 +92,8 @@ static void what_is_made_is_a_model(void **state)
     if (model_open(&model, &source, &why) != MF_OK) fail_msg("%s", why.text);
     assert_string_equal(model.kind, "packed");
     assert_int_equal(model.weights.layers[0].experts[0].shape.format, FORMAT_AFFINE4);
-    assert_int_equal(model.weights.slots[WEIGHT_EMBEDDING].format, FORMAT_Q8_0);
-    assert_int_equal(model.weights.layers[0].slots[WEIGHT_ROUTER].format, FORMAT_F32);
+    assert_int_equal(model.weights.weights[WEIGHT_EMBEDDING].format, FORMAT_Q8_0);
+    assert_int_equal(model.weights.layers[0].weights[WEIGHT_ROUTER].format, FORMAT_F32);
     model_close(&model);
     assert_int_equal(whole.open_count, 0);
 }

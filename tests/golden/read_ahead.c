@@ -52,7 +52,7 @@ static void predict(uint32_t layer, uint32_t reach)
                            .rows = forward->rows,
                            .spans = forward->spans,
                            .span_count = 1,
-                           .slots = forward->weights->layers[layer].slots,
+                           .weights = forward->weights->layers[layer].weights,
                            .buffers = buffers,
                            .routes = &routes };
     struct backend *backend = forward->backend;

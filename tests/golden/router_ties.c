@@ -40,20 +40,20 @@ static void score_experts(double *choice, double *scores, uint32_t layer)
 {
     const struct forward *f = &search.session->session.forward;
     const struct model_config *c = f->config;
-    const struct weight *slots = f->weights->layers[layer].slots;
+    const struct weight *weights = f->weights->layers[layer].weights;
     const float *x = f->shared[SHARED_ROUTED] + search.last_row * c->width;
     float *row = malloc(c->width * sizeof *row);
     double sum = 0;
     if (!row) abort();
     for (uint32_t e = 0; e < c->experts; e++) {
-        weight_dequantise_row(row, &slots[WEIGHT_ROUTER], e);
+        weight_dequantise_row(row, &weights[WEIGHT_ROUTER], e);
         choice[e] = 0;
         for (uint32_t i = 0; i < c->width; i++) choice[e] += (double)row[i] * (double)x[i];
         scores[e] = exp(choice[e]);
         sum += scores[e];
         if (c->router != ROUTER_SIGMOID) continue;
         scores[e] = 1 / (1 + exp(-choice[e]));
-        choice[e] = scores[e] + (double)weight_vector(&slots[WEIGHT_ROUTER_BIAS])[e];
+        choice[e] = scores[e] + (double)weight_vector(&weights[WEIGHT_ROUTER_BIAS])[e];
     }
     for (uint32_t e = 0; e < c->experts && c->router != ROUTER_SIGMOID; e++) scores[e] /= sum;
     free(row);

@@ -149,7 +149,7 @@ static void check_embed(struct bench *b)
 static void check_norms(struct bench *b)
 {
     static const struct {
-        enum weight_id slot;
+        enum weight_id id;
         const char *name;
     } norms[] = { { WEIGHT_MIXER_NORM, "layers.%u.input_layernorm.weight" },
                   { WEIGHT_FFN_NORM, "layers.%u.post_attention_layernorm.weight" },
@@ -158,7 +158,7 @@ static void check_norms(struct bench *b)
     size_t width = b->shape->width;
     for (size_t i = 0; i < COUNT_OF(norms); i++) {
         struct twin x = twin_new(b, 3 * width, 4.0), y = twin_new(b, 3 * width, 1.0);
-        tiny_must(probe_norm(out(&y), b->probe, 1, norms[i].slot, in(&x), &why), &why);
+        tiny_must(probe_norm(out(&y), b->probe, 1, norms[i].id, in(&x), &why), &why);
         for (size_t r = 0; r < 3; r++)
             plain_rms_norm(y.d + r * width, x.d + r * width, numbers_of(b, norms[i].name, 1), 1e-6,
                            width);
@@ -679,8 +679,8 @@ static void check_wrong_lengths(struct bench *b)
     size_t many = (ROWS_MAX + 1) * width; /* more rows than the probe has room for */
     REFUSED(probe_norm((struct floats){ some, many }, p, 0, WEIGHT_FFN_NORM,
                        (struct numbers){ some, many }, &why));
-    REFUSED(probe_norm((struct floats){ some, 0 }, p, 0, WEIGHT_FFN_NORM, (struct numbers){ some, 0 },
-                       &why));
+    REFUSED(probe_norm((struct floats){ some, 0 }, p, 0, WEIGHT_FFN_NORM,
+                       (struct numbers){ some, 0 }, &why));
 #undef REFUSED
     struct floats one = { some, width };
     assert_int_equal(probe_embed(one, p, &unknown, 1, &why), MF_ERR_ARGUMENT);

@@ -48,7 +48,7 @@ static void every_worker_runs_once_per_run(void **state)
 /* Plain variables: the barrier alone must order them (TSan watches). */
 struct relay {
     unsigned rounds;
-    uint64_t slots[2][8];
+    uint64_t cells[2][8];
 };
 
 /* Each round every worker writes the sum of what all wrote in the round before, plus its index.
@@ -57,10 +57,10 @@ static void run_relay(void *argument, struct worker worker)
 {
     struct relay *relay = argument;
     for (unsigned round = 1; round <= relay->rounds; round++) {
-        const uint64_t *before = relay->slots[(round - 1) % 2];
+        const uint64_t *before = relay->cells[(round - 1) % 2];
         uint64_t sum = 0;
         for (unsigned i = 0; i < worker.count; i++) sum += before[i];
-        relay->slots[round % 2][worker.index] = sum + worker.index;
+        relay->cells[round % 2][worker.index] = sum + worker.index;
         worker_barrier(worker);
     }
 }
@@ -79,7 +79,7 @@ static void barriers_order_plain_memory(void **state)
             sum = previous * count + (uint64_t)count * (count - 1) / 2;
         }
         for (unsigned i = 0; i < count; i++)
-            assert_int_equal(relay.slots[relay.rounds % 2][i], previous + i);
+            assert_int_equal(relay.cells[relay.rounds % 2][i], previous + i);
         thread_pool_free(pool);
     }
 }
@@ -118,9 +118,9 @@ static void what_the_caller_wrote_is_seen_and_back(void **state)
     struct thread_pool *pool = pool_of(3);
     struct relay relay = { .rounds = 1 };
     for (uint64_t run = 0; run < 1000; run++) {
-        for (unsigned i = 0; i < 3; i++) relay.slots[0][i] = run;
+        for (unsigned i = 0; i < 3; i++) relay.cells[0][i] = run;
         thread_pool_run(pool, run_relay, &relay);
-        for (unsigned i = 0; i < 3; i++) assert_int_equal(relay.slots[1][i], 3 * run + i);
+        for (unsigned i = 0; i < 3; i++) assert_int_equal(relay.cells[1][i], 3 * run + i);
     }
     thread_pool_free(pool);
 }

@@ -273,21 +273,21 @@ static void check_bound(void)
 {
     const struct layer_weights *layers = model.weights.layers;
     uint32_t full = tiny.shape.interval - 1;
-    check_matrix(&model.weights.slots[WEIGHT_EMBEDDING], "embed_tokens.weight", 0);
-    check_matrix(&model.weights.slots[WEIGHT_FINAL_NORM], "norm.weight", 0);
-    check_matrix(&model.weights.slots[WEIGHT_HEAD],
+    check_matrix(&model.weights.weights[WEIGHT_EMBEDDING], "embed_tokens.weight", 0);
+    check_matrix(&model.weights.weights[WEIGHT_FINAL_NORM], "norm.weight", 0);
+    check_matrix(&model.weights.weights[WEIGHT_HEAD],
                  tiny.shape.tied ? "embed_tokens.weight" : "lm_head.weight", 0);
     for (uint32_t i = 0; i < tiny.shape.layers; i++) {
-        check_matrix(&layers[i].slots[WEIGHT_MIXER_NORM], "layers.%u.input_layernorm.weight", i);
-        check_matrix(&layers[i].slots[WEIGHT_ROUTER], "layers.%u.mlp.gate.weight", i);
-        check_matrix(&layers[i].slots[WEIGHT_SHARED_SCALE], "layers.%u.mlp.shared_expert_gate.weight",
-                     i);
+        check_matrix(&layers[i].weights[WEIGHT_MIXER_NORM], "layers.%u.input_layernorm.weight", i);
+        check_matrix(&layers[i].weights[WEIGHT_ROUTER], "layers.%u.mlp.gate.weight", i);
+        check_matrix(&layers[i].weights[WEIGHT_SHARED_SCALE],
+                     "layers.%u.mlp.shared_expert_gate.weight", i);
     }
-    check_matrix(&layers[full].slots[WEIGHT_Q], "layers.%u.self_attn.q_proj.weight", full);
-    check_matrix(&layers[full].slots[WEIGHT_K_NORM], "layers.%u.self_attn.k_norm.weight", full);
-    check_matrix(&layers[0].slots[WEIGHT_DELTA_CONV], "layers.%u.linear_attn.conv1d.weight", 0);
-    check_matrix(&layers[0].slots[WEIGHT_DELTA_NORM], "layers.%u.linear_attn.norm.weight", 0);
-    const float *decay = weight_vector(&layers[0].slots[WEIGHT_DELTA_DECAY]);
+    check_matrix(&layers[full].weights[WEIGHT_Q], "layers.%u.self_attn.q_proj.weight", full);
+    check_matrix(&layers[full].weights[WEIGHT_K_NORM], "layers.%u.self_attn.k_norm.weight", full);
+    check_matrix(&layers[0].weights[WEIGHT_DELTA_CONV], "layers.%u.linear_attn.conv1d.weight", 0);
+    check_matrix(&layers[0].weights[WEIGHT_DELTA_NORM], "layers.%u.linear_attn.norm.weight", 0);
+    const float *decay = weight_vector(&layers[0].weights[WEIGHT_DELTA_DECAY]);
     const float *log = tiny_model_numbers(&tiny, "layers.%u.linear_attn.A_log", 0);
     for (uint32_t h = 0; h < tiny.shape.value_heads; h++)
         assert_true(fabs((double)decay[h] + exp((double)log[h])) <= 1e-6 * exp((double)log[h]));
@@ -328,7 +328,7 @@ static void norms_may_be_halves(void **state)
     assert_int_equal(open_written(&tiny, &why), MF_OK);
     struct logger silent = { 0 };
     assert_int_equal(open_tiny(&model, &tiny, &allocator_heap, &silent, &why), MF_OK);
-    const float *norm = weight_vector(&model.weights.slots[WEIGHT_FINAL_NORM]);
+    const float *norm = weight_vector(&model.weights.weights[WEIGHT_FINAL_NORM]);
     for (size_t i = 0; i < 32; i++) assert_true(norm[i] == 1.0f + (float)i / 64.0f);
     close_shape();
 }

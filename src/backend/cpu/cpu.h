@@ -51,9 +51,9 @@ static inline uint32_t job_width(const struct cpu_job *job, buffer b)
     return job->graph->buffers[b.id].width;
 }
 
-static inline const struct weight *job_weight(const struct cpu_job *job, enum weight_id slot)
+static inline const struct weight *job_weight(const struct cpu_job *job, enum weight_id id)
 {
-    return &job->frame->slots[slot];
+    return &job->frame->weights[id];
 }
 
 /* ops_matrix.c */

@@ -63,17 +63,17 @@ static void append(const struct cpu_job *job, size_t r, uint32_t head, bool key)
     const struct attention_shape *shape = &job->op->attention;
     const struct row *row = &job->frame->rows[r];
     const struct kv_view *kv = &job->frame->spans[row->span].kv;
-    size_t width = shape->head_width, slot = row->position % KV_PAGE_TOKENS;
+    size_t width = shape->head_width, index = row->position % KV_PAGE_TOKENS;
     const float *from = job_row(job, key ? job->op->a : job->op->b, r) + head * width;
     void *page = kv_page(kv, key ? kv->keys : kv->values, row->position);
     size_t first = head * width * KV_PAGE_TOKENS;
     if (kv->format == KV_F32)
-        memcpy((float *)page + first + slot * width, from, width * sizeof(float));
+        memcpy((float *)page + first + index * width, from, width * sizeof(float));
     else if (key)
-        job->kernels->attend->store_f16((uint16_t *)page + first + slot, KV_PAGE_TOKENS, from,
+        job->kernels->attend->store_f16((uint16_t *)page + first + index, KV_PAGE_TOKENS, from,
                                         width);
     else
-        job->kernels->attend->store_f16((uint16_t *)page + first + slot * width, 1, from, width);
+        job->kernels->attend->store_f16((uint16_t *)page + first + index * width, 1, from, width);
 }
 
 /* A worker has whole heads, so that no two write to one cache line. */

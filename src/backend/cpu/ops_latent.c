@@ -27,15 +27,15 @@ void cpu_latent_append(const struct cpu_job *job)
         const struct row *row = &job->frame->rows[r];
         const struct kv_view *kv = &job->frame->spans[row->span].kv;
         void *page = kv_page(kv, kv->keys, row->position);
-        size_t slot = row->position % KV_PAGE_TOKENS * stored;
-        float *to = kv->format == KV_F32 ? (float *)page + slot : job->scratch;
+        size_t offset = row->position % KV_PAGE_TOKENS * stored;
+        float *to = kv->format == KV_F32 ? (float *)page + offset : job->scratch;
         const float *from = job_row(job, op->a, r);
         job->kernels->rms_norm(to, from, weight_vector(job_weight(job, op->weight)), op->epsilon,
                                latent);
         memcpy(to + latent, from + latent, op->rope.width * sizeof(float));
         cpu_rotate(to + latent, job_row(job, op->b, r), &op->rope);
         if (kv->format == KV_F16)
-            job->kernels->attend->store_f16((uint16_t *)page + slot, 1, to, stored);
+            job->kernels->attend->store_f16((uint16_t *)page + offset, 1, to, stored);
     }
 }
 

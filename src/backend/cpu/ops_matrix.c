@@ -33,19 +33,19 @@ static bool next_run(struct run *run, const struct frame *frame)
 }
 
 /* A small error here changes a choice or a gate for all channels: always f32. */
-static bool is_sensitive(enum weight_id slot)
+static bool is_sensitive(enum weight_id id)
 {
-    return slot == WEIGHT_ROUTER || slot == WEIGHT_SHARED_SCALE || slot == WEIGHT_DELTA_A ||
-           slot == WEIGHT_DELTA_B;
+    return id == WEIGHT_ROUTER || id == WEIGHT_SHARED_SCALE || id == WEIGHT_DELTA_A ||
+           id == WEIGHT_DELTA_B;
 }
 
 typedef void (*product_way)(const struct product *product);
 
-static product_way choose_way(const struct cpu_job *job, enum weight_id slot, bool decode)
+static product_way choose_way(const struct cpu_job *job, enum weight_id id, bool decode)
 {
-    if (job->exact || is_sensitive(slot)) return cpu_multiply_exact;
+    if (job->exact || is_sensitive(id)) return cpu_multiply_exact;
     if (!decode) return job->kernels->matrix ? cpu_multiply_matrix : cpu_multiply_exact;
-    const struct weight *weight = job_weight(job, slot);
+    const struct weight *weight = job_weight(job, id);
     if (kernels_have_integers(job->kernels, weight)) return cpu_multiply_integers;
     return kernels_have_floats(job->kernels, weight) ? cpu_multiply_floats : cpu_multiply_exact;
 }

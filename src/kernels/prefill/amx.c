@@ -26,7 +26,7 @@ enum {
     GROUP_ROWS = 3 * PACK_ROWS, /* of activations whose sums are in tiles at a time */
     GROUP_SUMS = 6 * TILE_SUMS,
     BLOCK_NUMBERS = 1 << 19, /* of activations that stay in a second-level cache */
-    SLOTS = 8,
+    TURNS = 8,
 };
 
 /* Those that most files are made of: the others' steps are shorter, and fit less closely. */
@@ -86,61 +86,61 @@ LANES_INLINE void store_sums(float *sums, size_t packs)
 }
 
 /* A step multiplies 32 numbers of 32 rows with as many of one to three packs.  It has eight
- * slots, and vector instructions go between them. */
-LANES_INLINE void slot_of_two(int slot, const uint16_t *w, const uint16_t *a, size_t pack,
+ * turns, and vector instructions go between them. */
+LANES_INLINE void turn_of_two(int turn, const uint16_t *w, const uint16_t *a, size_t pack,
                               size_t packs)
 {
-    if (slot == 0) {
+    if (turn == 0) {
         _tile_loadd(4, w, 64);
-    } else if (slot == 1) {
+    } else if (turn == 1) {
         _tile_loadd(6, a, 64);
-    } else if (slot == 2) {
+    } else if (turn == 2) {
         if (packs == 2) _tile_loadd(7, a + pack, 64);
         _tile_dpbf16ps(0, 4, 6);
-    } else if (slot == 3 && packs == 2) {
+    } else if (turn == 3 && packs == 2) {
         _tile_dpbf16ps(1, 4, 7);
-    } else if (slot == 4) {
+    } else if (turn == 4) {
         _tile_loadd(5, w + TILE * TILE_COLS, 64);
-    } else if (slot == 6) {
+    } else if (turn == 6) {
         _tile_dpbf16ps(2, 5, 6);
-    } else if (slot == 7 && packs == 2) {
+    } else if (turn == 7 && packs == 2) {
         _tile_dpbf16ps(3, 5, 7);
     }
 }
 
-LANES_INLINE void slot_of_three(int slot, const uint16_t *w, const uint16_t *a, size_t pack)
+LANES_INLINE void turn_of_three(int turn, const uint16_t *w, const uint16_t *a, size_t pack)
 {
-    if (slot == 0) {
+    if (turn == 0) {
         _tile_loadd(6, w, 64);
         _tile_loadd(7, a, 64);
         _tile_dpbf16ps(0, 6, 7);
-    } else if (slot == 1) {
+    } else if (turn == 1) {
         _tile_loadd(7, a + pack, 64);
         _tile_dpbf16ps(1, 6, 7);
-    } else if (slot == 2) {
+    } else if (turn == 2) {
         _tile_loadd(7, a + 2 * pack, 64);
-    } else if (slot == 3) {
+    } else if (turn == 3) {
         _tile_dpbf16ps(4, 6, 7);
-    } else if (slot == 4) {
+    } else if (turn == 4) {
         _tile_loadd(6, w + TILE * TILE_COLS, 64);
         _tile_dpbf16ps(5, 6, 7);
-    } else if (slot == 5) {
+    } else if (turn == 5) {
         _tile_loadd(7, a + pack, 64);
         _tile_dpbf16ps(3, 6, 7);
-    } else if (slot == 6) {
+    } else if (turn == 6) {
         _tile_loadd(7, a, 64);
     } else {
         _tile_dpbf16ps(2, 6, 7);
     }
 }
 
-LANES_INLINE void slot_of_step(int slot, const uint16_t *w, const uint16_t *a, size_t pack,
+LANES_INLINE void turn_of_step(int turn, const uint16_t *w, const uint16_t *a, size_t pack,
                                size_t packs)
 {
     if (packs == 3)
-        slot_of_three(slot, w, a, pack);
+        turn_of_three(turn, w, a, pack);
     else
-        slot_of_two(slot, w, a, pack, packs);
+        turn_of_two(turn, w, a, pack, packs);
 }
 
 /* All steps of a piece, and between them rows of the next one, as long as some are left. */
@@ -150,9 +150,9 @@ LANES_INLINE void piece_steps(struct stream *s, const uint16_t *piece, const uin
     size_t pack = PACK_ROWS * s->cols;
     for (size_t k = 0; k < count; k += TILE_COLS, piece += STEP, a += TILE_COLS * PACK_ROWS) {
 #pragma GCC unroll 8
-        for (int slot = 0; slot < SLOTS; slot++) {
-            slot_of_step(slot, piece, a, pack, packs);
-            if (slot % 2 == 1 && s->row < PIECE_ROWS) make_row(s);
+        for (int turn = 0; turn < TURNS; turn++) {
+            turn_of_step(turn, piece, a, pack, packs);
+            if (turn % 2 == 1 && s->row < PIECE_ROWS) make_row(s);
         }
     }
 }
@@ -163,21 +163,21 @@ LANES_INLINE void plain_steps(const struct stream *s, const uint16_t *piece, con
     size_t pack = PACK_ROWS * s->cols;
     for (size_t k = 0; k < count; k += TILE_COLS, piece += STEP, a += TILE_COLS * PACK_ROWS)
 #pragma GCC unroll 8
-        for (int slot = 0; slot < SLOTS; slot++) slot_of_step(slot, piece, a, pack, packs);
+        for (int turn = 0; turn < TURNS; turn++) turn_of_step(turn, piece, a, pack, packs);
 }
 
 typedef void (*open_four_function)(struct open_unit *out, const struct panel_row *rows,
                                    size_t unit);
 
-/* Of the next block's 16 rows from `half` on, with units of so many bytes, what a slot of this
+/* Of the next block's 16 rows from `half` on, with units of so many bytes, what a turn of this
  * strip has to fetch.  Evenly: loads of tiles wait for the places where what is fetched arrives,
  * and these are few. */
-LANES_INLINE void fetch_part(const struct stream *s, size_t half, size_t slot, size_t unit)
+LANES_INLINE void fetch_part(const struct stream *s, size_t half, size_t turn, size_t unit)
 {
     const struct panel_row *row = &s->rows[half];
-    size_t part = TILE * unit / STRIPS, end = (slot + 1) * part / SLOTS;
+    size_t part = TILE * unit / STRIPS, end = (turn + 1) * part / TURNS;
     const uint8_t *from = row->at.values + row->ahead + (s->unit * STRIPS + s->strip) * part;
-    for (size_t line = align_up(slot * part / SLOTS, CACHE_LINE); line < end; line += CACHE_LINE)
+    for (size_t line = align_up(turn * part / TURNS, CACHE_LINE); line < end; line += CACHE_LINE)
         __builtin_prefetch(from + line, 0, 2);
 }
 
@@ -187,17 +187,17 @@ LANES_INLINE void fetch_part(const struct stream *s, size_t half, size_t slot, s
 LANES_INLINE void close_steps(struct stream *s, const uint16_t *strip, const uint16_t *a,
                               size_t packs, open_four_function open_four, struct panel_kind kind)
 {
-    enum { ROWS = PIECE_ROWS / (SLOTS * STRIP / STEP) };
-    _Static_assert(2 * ROWS == 4, "what is opened at once is what two slots make");
+    enum { ROWS = PIECE_ROWS / (TURNS * STRIP / STEP) };
+    _Static_assert(2 * ROWS == 4, "what is opened at once is what two turns make");
     size_t pack = PACK_ROWS * s->cols, quarter = s->strip;
     uint16_t *out = strip_in_ring(s, s->block, s->unit, quarter);
-    for (size_t r = 0; r < PIECE_ROWS; r += ROWS * SLOTS) {
+    for (size_t r = 0; r < PIECE_ROWS; r += ROWS * TURNS) {
 #pragma GCC unroll 8
-        for (int slot = 0; slot < SLOTS; slot++) {
-            size_t row = r + ROWS * (size_t)slot;
-            if (quarter == 0 && slot % 2 == 0) open_four(&s->open[row], &s->rows[row], s->unit);
-            if (packs > 0) slot_of_step(slot, strip, a, pack, packs);
-            fetch_part(s, r, (size_t)slot, kind.bytes);
+        for (int turn = 0; turn < TURNS; turn++) {
+            size_t row = r + ROWS * (size_t)turn;
+            if (quarter == 0 && turn % 2 == 0) open_four(&s->open[row], &s->rows[row], s->unit);
+            if (packs > 0) turn_of_step(turn, strip, a, pack, packs);
+            fetch_part(s, r, (size_t)turn, kind.bytes);
 #pragma GCC unroll 2
             for (size_t i = row; i < row + ROWS; i++)
                 panel_quarter(out + i * TILE_COLS, STEP, &s->open[i], quarter, kind);
