@@ -50,7 +50,7 @@ static int32_t *read_text(const mf_model *model, size_t *count)
 
 struct runner {
     mf_model *model;
-    mf_session *session;
+    mf_sequence *session;
     mf_stats stats;
 };
 
@@ -58,24 +58,24 @@ static void open_runner(struct runner *r, mf_engine *engine, mf_read_ahead mode)
 {
     mf_error why;
     mf_model_options options = { .read_ahead = mode };
-    mf_session_options small = { .context_length = WINDOW, .chunk_rows = 1 };
+    mf_sequence_options small = { .context_length = WINDOW, .chunk_rows = 1 };
     must(mf_model_open(&r->model, engine, path, &options, &why), &why);
-    must(mf_session_open(&r->session, r->model, &small, &why), &why);
+    must(mf_sequence_open(&r->session, r->model, &small, &why), &why);
     uint64_t all = expert_store_sizes(r->model->experts).slot_bytes;
     must(expert_store_set_budget(r->model->experts, all / 4, &why), &why);
 }
 
 static void close_runner(struct runner *r)
 {
-    mf_session_close(r->session);
+    mf_sequence_close(r->session);
     mf_model_close(r->model);
 }
 
 static void feed(struct runner *r, size_t index, int32_t token)
 {
     mf_error why;
-    if (index % WINDOW == 0) mf_session_clear(r->session);
-    must(mf_session_feed(r->session, &token, 1, &why), &why);
+    if (index % WINDOW == 0) mf_sequence_clear(r->session);
+    must(mf_sequence_feed(r->session, MF_PHASE_GENERATED, &token, 1, &why), &why);
 }
 
 static void describe(const struct runner *r, int mode, size_t tokens)
@@ -109,12 +109,12 @@ static void compare(mf_engine *engine, const char *speed, size_t tokens)
     int32_t *ids = read_text(runners[0].model, &count);
     for (size_t i = 0; i < tokens; i++)
         for (int mode = 0; mode < MODES; mode++) {
-            if (i == settled) mf_session_reset_stats(runners[mode].session);
+            if (i == settled) mf_sequence_reset_stats(runners[mode].session);
             feed(&runners[mode], i, ids[i % count]);
         }
     fprintf(stderr, "%s\n", speed);
     for (int mode = 0; mode < MODES; mode++) {
-        mf_session_stats(runners[mode].session, &runners[mode].stats);
+        mf_sequence_stats(runners[mode].session, &runners[mode].stats);
         describe(&runners[mode], mode, tokens - settled);
     }
     const mf_stats *never = &runners[MF_READ_AHEAD_NEVER].stats;

@@ -91,16 +91,16 @@ static void begin_trace(const mf_model *model)
 static void feed_text(mf_model *model, mf_routes_function each, uint64_t slot_bytes)
 {
     mf_error why;
-    mf_session *session;
-    mf_session_options options = { .context_length = WINDOW, .chunk_rows = 1 };
-    must(mf_session_open(&session, model, &options, &why), &why);
-    mf_session_watch_routes(session, each, NULL);
+    mf_sequence *session;
+    mf_sequence_options options = { .context_length = WINDOW, .chunk_rows = 1 };
+    must(mf_sequence_open(&session, model, &options, &why), &why);
+    mf_sequence_watch_routes(session, each, NULL);
     if (slot_bytes) must(expert_store_set_budget(model->experts, slot_bytes, &why), &why);
     for (size_t i = 0; i < token_count; i++) {
-        if (i % WINDOW == 0) mf_session_clear(session);
-        must(mf_session_feed(session, tokens + i, 1, &why), &why);
+        if (i % WINDOW == 0) mf_sequence_clear(session);
+        must(mf_sequence_feed(session, MF_PHASE_GENERATED, tokens + i, 1, &why), &why);
     }
-    mf_session_close(session);
+    mf_sequence_close(session);
 }
 
 static void record(mf_model *model)

@@ -48,15 +48,15 @@ static struct moment moment_now(void)
 }
 
 /* Every turn is the same tokens at the same positions. */
-static struct moment take_turn(mf_session *session, struct tracer *tracer)
+static struct moment take_turn(mf_sequence *session, struct tracer *tracer)
 {
     mf_error why;
     session->model->engine->backend->tracer = tracer;
     struct moment begin = moment_now();
-    mf_session_clear(session);
+    mf_sequence_clear(session);
     for (int32_t i = 0; i < TURN; i++) {
         int32_t token = 100 + i;
-        must(mf_session_feed(session, &token, 1, &why), &why);
+        must(mf_sequence_feed(session, MF_PHASE_GENERATED, &token, 1, &why), &why);
     }
     struct moment end = moment_now();
     for (int c = 0; c < CLOCKS; c++) end.seconds[c] -= begin.seconds[c];
@@ -113,7 +113,7 @@ static void print_hooks(const char *name, struct tracer *tracer, double per_toke
     printf("trace,hooks of a token: %s,%.4f,%.4f,%%\n", name, share, share);
 }
 
-static void measure(mf_session *session, struct tracer *tracers[KINDS], size_t rounds)
+static void measure(mf_sequence *session, struct tracer *tracers[KINDS], size_t rounds)
 {
     static const char *const names[KINDS] = { "nobody looks again", "times by stage", "trace" };
     take_turn(session, NULL); /* experts are read */
@@ -147,12 +147,12 @@ int main(int count, char **arguments)
     rounds = min_size(max_size(rounds, 1), ROUNDS_MAX);
     mf_engine *engine;
     mf_model *model;
-    mf_session *session;
+    mf_sequence *session;
     struct tracer *tracers[KINDS] = { NULL };
     mf_error why;
     must(mf_engine_open(&engine, &options, &why), &why);
     must(mf_model_open(&model, engine, path, NULL, &why), &why);
-    must(mf_session_open(&session, model, NULL, &why), &why);
+    must(mf_sequence_open(&session, model, NULL, &why), &why);
     struct tracer_options tracer = { .allocator = &engine->allocator,
                                      .machine = &engine->machine,
                                      .worker_count = thread_pool_size(engine->pool) };
@@ -160,7 +160,7 @@ int main(int count, char **arguments)
     tracer.function = drop;
     must(tracer_new(&tracers[TRACED], &tracer, &why), &why);
     measure(session, tracers, rounds);
-    mf_session_close(session);
+    mf_sequence_close(session);
     mf_model_close(model);
     tracer_free(tracers[PROFILED]);
     tracer_free(tracers[TRACED]);

@@ -2,13 +2,13 @@
  *
  *     mf_engine      threads, kernels, allocator, files: one per process is usual
  *       └ mf_model   weights, tokenizer, configuration of one checkpoint
- *           └ mf_session   one sequence: its position, KV and recurrent state
+ *           └ mf_sequence   one sequence: its position, KV and recurrent state
  *
  * Lifetimes: close in the reverse order of opening.  Every pointer that a call
  * returns is borrowed from the object it was asked of, unless the function's
  * name ends in _new or _dup.
- * Threads:   an engine and its models may be shared; a session has one owner at
- *            a time.  Calls on sessions of one engine are serialised by it.
+ * Threads:   an engine and its models may be shared; a sequence has one owner at
+ *            a time.  Calls on sequences of one engine are serialised by it.
  *            The library's own threads block signals: handlers of the program
  *            run on the program's threads alone.  They do not survive a fork:
  *            the child opens an engine of its own.
@@ -198,7 +198,7 @@ typedef enum mf_expert_mode {
 } mf_expert_mode;
 
 typedef struct mf_model_options {
-    uint64_t memory_bytes;      /* weights, sessions and experts, and the page cache that
+    uint64_t memory_bytes;      /* weights, sequences and experts, and the page cache that
                                    reading them fills, stay below it; 0: what is free now */
     uint32_t experts_per_token; /* 0, or more than the model has: as the model says */
     mf_expert_mode expert_mode;
@@ -239,45 +239,51 @@ MF_API mf_status mf_model_tokenize(const mf_model *model, int32_t *out, size_t c
  * a part of a UTF-8 character. */
 MF_API const char *mf_model_token_bytes(const mf_model *model, int32_t token, size_t *length);
 
-/* ----------------------------------------------------------------- session */
+/* ----------------------------------------------------------------- sequence */
 
-typedef struct mf_session mf_session;
+typedef struct mf_sequence mf_sequence;
 
-typedef struct mf_session_options {
+typedef struct mf_sequence_options {
     uint32_t context_length; /* positions; 0: the model's, at most 4096 */
     uint32_t chunk_rows;     /* prompt rows in one step; 0: 2048, or 512 with less than 4 GiB */
-} mf_session_options;
+} mf_sequence_options;
 
-MF_API mf_status mf_session_open(mf_session **out, mf_model *model,
-                                 const mf_session_options *options, mf_error *why);
-MF_API void mf_session_close(mf_session *session);
+MF_API mf_status mf_sequence_open(mf_sequence **out, mf_model *model,
+                                  const mf_sequence_options *options, mf_error *why);
+MF_API void mf_sequence_close(mf_sequence *sequence);
+
+/* Where tokens come from.  It chooses the arithmetic (docs/numerics.md): prompts are multiplied
+ * many rows at a time, generated tokens read the weights as they lie in memory.  A row's bits
+ * depend on its position and on the phases of the tokens up to it, not on how they were fed. */
+typedef enum mf_phase { MF_PHASE_PROMPT, MF_PHASE_GENERATED } mf_phase;
 
 /* Evaluate `count` tokens at the current position; the last one's logits become
- * readable.  `tokens` is borrowed for the call; none is a legal number of them.
- * After a failure the session is as it was before the call, and usable. */
-MF_API mf_status mf_session_feed(mf_session *session, const int32_t *tokens, size_t count,
-                                 mf_error *why);
+ * readable.  `tokens` is borrowed for the call; `count` may be 0.  After a
+ * failure the sequence is as it was before the call, and usable. */
+MF_API mf_status mf_sequence_feed(mf_sequence *sequence, mf_phase phase, const int32_t *tokens,
+                                  size_t count, mf_error *why);
 
-/* As mf_session_feed, handing over every position's logits in order: `index`
+/* As mf_sequence_feed, handing over every position's logits in order: `index`
  * counts the tokens of this call, `logits` is borrowed for the callback. */
 typedef void (*mf_logits_function)(void *user, size_t index, const float *logits);
-MF_API mf_status mf_session_feed_each(mf_session *session, const int32_t *tokens, size_t count,
-                                      mf_logits_function each, void *user, mf_error *why);
+MF_API mf_status mf_sequence_feed_each(mf_sequence *sequence, mf_phase phase, const int32_t *tokens,
+                                       size_t count, mf_logits_function each, void *user,
+                                       mf_error *why);
 
 /* Borrowed, vocab_size floats, valid until the next feed or close; NULL before the first. */
-MF_API const float *mf_session_logits(const mf_session *session);
+MF_API const float *mf_sequence_logits(const mf_sequence *sequence);
 
 /* How many tokens the sequence holds, and how many it can. */
-MF_API uint32_t mf_session_position(const mf_session *session);
-MF_API uint32_t mf_session_context_length(const mf_session *session);
+MF_API uint32_t mf_sequence_position(const mf_sequence *sequence);
+MF_API uint32_t mf_sequence_context_length(const mf_sequence *sequence);
 
 /* Back to the empty sequence. */
-MF_API void mf_session_clear(mf_session *session);
+MF_API void mf_sequence_clear(mf_sequence *sequence);
 
 /* Keep the first `position` tokens.  Recurrent layers hold no history: on a model
  * that has them only 0 and the present position are possible, anything else is
  * MF_ERR_CANNOT_TRUNCATE and changes nothing. */
-MF_API mf_status mf_session_truncate(mf_session *session, uint32_t position, mf_error *why);
+MF_API mf_status mf_sequence_truncate(mf_sequence *sequence, uint32_t position, mf_error *why);
 
 /* What a layer's router chose for the rows of a step; everything is borrowed for the call. */
 typedef struct mf_routes {
@@ -289,11 +295,11 @@ typedef struct mf_routes {
     const float *weights;    /* [row_count][per_row] */
 } mf_routes;
 
-/* Calls `each` for every layer that has experts, in order, while the session computes, in
+/* Calls `each` for every layer that has experts, in order, while the sequence computes, in
  * the thread that feeds it; it may use nothing of the engine.  A step that fails is seen up
  * to where it failed.  NULL: nobody looks on any more. */
 typedef void (*mf_routes_function)(void *user, const mf_routes *routes);
-MF_API void mf_session_watch_routes(mf_session *session, mf_routes_function each, void *user);
+MF_API void mf_sequence_watch_routes(mf_sequence *sequence, mf_routes_function each, void *user);
 
 /* ------------------------------------------------------------------ sampler */
 
@@ -317,11 +323,11 @@ MF_API int32_t mf_sampler_pick(mf_sampler *sampler, const float *logits);
 
 /* -------------------------------------------------------------- statistics */
 
-/* Since the session was opened or mf_session_reset_stats.  What is counted of experts and of the
- * disk is the model's: all its sessions add to it, and each of them can reset it. */
+/* Since the sequence was opened or mf_sequence_reset_stats.  What is counted of experts and of the
+ * disk is the model's: all its sequences add to it, and each of them can reset it. */
 typedef struct mf_stats {
-    uint64_t prompt_tokens; /* fed two or more at a time */
-    uint64_t decode_tokens; /* fed one at a time */
+    uint64_t prompt_tokens; /* fed as MF_PHASE_PROMPT */
+    uint64_t decode_tokens; /* fed as MF_PHASE_GENERATED */
     double prompt_seconds;
     double decode_seconds;
     double attention_seconds; /* the half of a layer before routing */
@@ -363,8 +369,8 @@ typedef struct mf_stats {
     double decode_stage_seconds[MF_STAGE_COUNT];
 } mf_stats;
 
-MF_API void mf_session_stats(const mf_session *session, mf_stats *out);
-MF_API void mf_session_reset_stats(mf_session *session);
+MF_API void mf_sequence_stats(const mf_sequence *sequence, mf_stats *out);
+MF_API void mf_sequence_reset_stats(mf_sequence *sequence);
 
 /* ------------------------------------------------------------------ context
  * One sequence of one model behind one handle, with positions given by the

@@ -76,7 +76,7 @@ void bench_plan_free(struct bench_plan *plan)
 
 struct runner {
     struct bench_plan *plan;
-    mf_session *session;
+    mf_sequence *session;
     size_t next_token; /* of the plan's tokens */
     size_t done;
     bench_watcher watcher;
@@ -88,7 +88,7 @@ static void tell(const struct runner *r, int what, const struct bench_test *test
     if (!r->watcher) return;
     struct bench_moment moment = { .what = what,
                                    .test = test,
-                                   .position = (uint32_t)mf_session_position(r->session),
+                                   .position = (uint32_t)mf_sequence_position(r->session),
                                    .done = r->done };
     r->watcher(r->user, &moment);
 }
@@ -119,7 +119,9 @@ static mf_status run_prefill(struct runner *r, uint32_t count, double *seconds, 
     if (!tokens) return fail_memory(why, count * sizeof *tokens);
     take_tokens(r, tokens, count);
     double begin = clock_seconds();
-    mf_status status = session_rehearse(&r->session->session, tokens, count, why);
+    mf_status status =
+        session_rehearse(&r->session->session,
+                         &(struct session_feed){ MF_PHASE_PROMPT, tokens, count, NULL, NULL }, why);
     *seconds = clock_seconds() - begin;
     free(tokens);
     return status;
@@ -131,7 +133,7 @@ static mf_status run_decode(struct runner *r, uint32_t count, double *seconds, m
     double begin = clock_seconds();
     for (uint32_t i = 0; i < count && status == MF_OK; i++) {
         int32_t token = take_token(r);
-        status = mf_session_feed(r->session, &token, 1, why);
+        status = mf_sequence_feed(r->session, MF_PHASE_GENERATED, &token, 1, why);
     }
     *seconds = clock_seconds() - begin;
     return status;
@@ -142,18 +144,18 @@ static mf_status go_to_depth(struct runner *r, const struct bench_test *test, mf
 {
     enum { CHUNK = 1 << 11 }; /* so that a watcher hears of it */
     uint32_t depth = test->depth;
-    if (mf_session_position(r->session) > depth &&
-        mf_session_truncate(r->session, depth, NULL) != MF_OK)
-        mf_session_clear(r->session);
+    if (mf_sequence_position(r->session) > depth &&
+        mf_sequence_truncate(r->session, depth, NULL) != MF_OK)
+        mf_sequence_clear(r->session);
     mf_status status = MF_OK;
-    while (status == MF_OK && mf_session_position(r->session) < depth) {
-        size_t missing = depth - mf_session_position(r->session);
+    while (status == MF_OK && mf_sequence_position(r->session) < depth) {
+        size_t missing = depth - mf_sequence_position(r->session);
         size_t count = min_size(missing, CHUNK);
         int32_t *tokens = malloc(count * sizeof *tokens);
         if (!tokens) return fail_memory(why, count * sizeof *tokens);
         take_tokens(r, tokens, count);
         tell(r, BENCH_FILLING, test);
-        status = mf_session_feed(r->session, tokens, count, why);
+        status = mf_sequence_feed(r->session, MF_PHASE_PROMPT, tokens, count, why);
         free(tokens);
     }
     return status;
@@ -165,7 +167,7 @@ static mf_status run_once(struct runner *r, const struct bench_test *test, doubl
     if (test->kind == BENCH_PREFILL) return run_prefill(r, test->tokens, seconds, why);
     mf_status status = run_decode(r, test->tokens, seconds, why);
     /* Back to the depth, or to the very start; a recurrent state stays where it is. */
-    if (status == MF_OK) mf_session_truncate(r->session, test->depth, NULL);
+    if (status == MF_OK) mf_sequence_truncate(r->session, test->depth, NULL);
     return status;
 }
 
@@ -176,10 +178,10 @@ static mf_status run_round(struct runner *r, struct bench_test *test, mf_error *
     tell(r, BENCH_TIMING, test);
     if (r->plan->probe && test->kind == BENCH_DECODE)
         test->memory[test->rounds_done] = r->plan->probe(r->plan->probe_user);
-    mf_session_stats(r->session, &before);
+    mf_sequence_stats(r->session, &before);
     mf_status status = run_once(r, test, &seconds, why);
     if (status != MF_OK) return status;
-    mf_session_stats(r->session, &after);
+    mf_sequence_stats(r->session, &after);
     test->rates[test->rounds_done++] = seconds > 0 ? test->tokens / seconds : 0;
     test->seconds += seconds;
     test->expert_hits += after.expert_hits - before.expert_hits;
@@ -206,12 +208,12 @@ static mf_status run_depth(struct runner *r, size_t first, size_t end, mf_error 
     return status;
 }
 
-mf_status bench_plan_run(struct bench_plan *plan, mf_session *session, bench_watcher watcher,
+mf_status bench_plan_run(struct bench_plan *plan, mf_sequence *session, bench_watcher watcher,
                          void *user, mf_error *why)
 {
     struct runner r = { .plan = plan, .session = session, .watcher = watcher, .user = user };
     mf_status status = MF_OK;
-    mf_session_clear(session);
+    mf_sequence_clear(session);
     for (size_t first = 0, end; first < plan->test_count && status == MF_OK; first = end) {
         for (end = first + 1; end < plan->test_count; end++)
             if (plan->tests[end].depth != plan->tests[first].depth) break;

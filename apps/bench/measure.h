@@ -72,7 +72,7 @@ struct bench_moment {
 typedef void (*bench_watcher)(void *user, const struct bench_moment *moment);
 
 /* Fills the rates.  `watcher` (may be NULL) hears before anything begins that takes time. */
-mf_status bench_plan_run(struct bench_plan *plan, mf_session *session, bench_watcher watcher,
+mf_status bench_plan_run(struct bench_plan *plan, mf_sequence *session, bench_watcher watcher,
                          void *user, mf_error *why);
 
 /* "decode 64 at 8192" */

@@ -180,8 +180,8 @@ static bool command_stats(struct runner *runner, const char *argument)
     fflush(stdout);
     statistics_print(&runner->opened);
     say(runner, "%u of %u positions of the context are used",
-        mf_session_position(runner->opened.session),
-        mf_session_context_length(runner->opened.session));
+        mf_sequence_position(runner->opened.session),
+        mf_sequence_context_length(runner->opened.session));
     return true;
 }
 
@@ -286,7 +286,7 @@ static void answer_last(struct runner *runner, size_t before)
     mf_error why = { .text = "" };
     mf_stats stats;
 
-    mf_session_reset_stats(runner->opened.session);
+    mf_sequence_reset_stats(runner->opened.session);
     if (take_turn(runner, &end, &why) != MF_OK) {
         /* As if it had not been said: the same can be tried again. */
         while (json_array_size(messages) > before) json_array_remove(messages, before);
@@ -296,7 +296,7 @@ static void answer_last(struct runner *runner, size_t before)
     fflush(stdout);
     if (end == END_BY_INTERRUPT) say(runner, "(stopped)");
     if (end == END_OF_CONTEXT) say(runner, "(the context is full; /reset, or more with -c)");
-    mf_session_stats(runner->opened.session, &stats);
+    mf_sequence_stats(runner->opened.session, &stats);
     if (!runner->settings->quiet) statistics_print_line(&stats, &runner->terminal);
     if (runner->answer.message.call_count > 0) say(runner, "(/tool TEXT tells what a tool gave)");
     putchar('\n'); /* sets the turns apart */

@@ -175,10 +175,10 @@ static mf_status open_session(struct opened *opened, const struct bench_settings
 {
     uint64_t context =
         settings->common.context.given ? settings->common.context.value : plan->longest;
-    mf_session_options session = { .context_length = (uint32_t)min_size(context, UINT32_MAX),
-                                   .chunk_rows = (uint32_t)settings->common.prompt_chunk.value };
+    mf_sequence_options session = { .context_length = (uint32_t)min_size(context, UINT32_MAX),
+                                    .chunk_rows = (uint32_t)settings->common.prompt_chunk.value };
 
-    return mf_session_open(&opened->session, opened->model, &session, why);
+    return mf_sequence_open(&opened->session, opened->model, &session, why);
 }
 
 /* --------------------------------------------------------------- reporting */
@@ -201,7 +201,7 @@ static void make_report(struct bench_report *out, const struct bench_run *run,
     const struct opened *opened = &run->opened;
     mf_stats stats;
 
-    mf_session_stats(opened->session, &stats);
+    mf_sequence_stats(opened->session, &stats);
     *out = (struct bench_report){ .plan = &run->plan,
                                   .workload = workload,
                                   .ceilings = run->ceilings,

@@ -91,7 +91,7 @@ static void print_logprobs(const struct printer *printer, int32_t token, const c
                            size_t length)
 {
     struct token_logprob top[LOGPROBS_LIMIT];
-    const float *logits = mf_session_logits(printer->opened->session);
+    const float *logits = mf_sequence_logits(printer->opened->session);
     size_t count = sampler_logprobs(printer->sampler, top, printer->logprobs, logits);
     double own = (double)sampler_logprob_of(printer->sampler, logits, token);
     json_t *list = json_array();

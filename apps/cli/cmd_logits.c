@@ -89,12 +89,12 @@ static mf_status write_logits(const struct opened *opened, const struct token_li
     mf_status status;
 
     if (all) {
-        return mf_session_feed_each(opened->session, tokens->ids, tokens->count, write_position,
-                                    &writer, why);
+        return mf_sequence_feed_each(opened->session, MF_PHASE_PROMPT, tokens->ids, tokens->count,
+                                     write_position, &writer, why);
     }
     terminal_probe(&terminal);
     status = prompt_feed(opened->session, tokens->ids, tokens->count, &terminal, why);
-    if (status == MF_OK) write_position(&writer, 0, mf_session_logits(opened->session));
+    if (status == MF_OK) write_position(&writer, 0, mf_sequence_logits(opened->session));
     return status;
 }
 

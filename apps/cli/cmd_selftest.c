@@ -145,9 +145,12 @@ static mf_status feed_both_ways(struct session *session, const struct token_list
                                 mf_error *why)
 {
     size_t prompt = min_size(COMPARED_ROWS, tokens->count / 2 + 1);
-    mf_status status = session_feed(session, tokens->ids, prompt, NULL, NULL, why);
+    mf_status status = session_feed(
+        session, &(struct session_feed){ MF_PHASE_PROMPT, tokens->ids, prompt, NULL, NULL }, why);
     for (size_t i = prompt; i < tokens->count && i < prompt + DECODED_ROWS && status == MF_OK; i++)
-        status = session_feed(session, tokens->ids + i, 1, NULL, NULL, why);
+        status = session_feed(
+            session, &(struct session_feed){ MF_PHASE_GENERATED, tokens->ids + i, 1, NULL, NULL },
+            why);
     return status;
 }
 
@@ -228,8 +231,8 @@ static mf_status report_perplexity(struct selftest *test, mf_error *why)
     struct score score = { .targets = tokens->ids + 1,
                            .count = tokens->count - 1,
                            .vocab_size = config_of(test)->vocab_size };
-    mf_status status = mf_session_feed_each(test->opened.session, tokens->ids, tokens->count,
-                                            add_position, &score, why);
+    mf_status status = mf_sequence_feed_each(test->opened.session, MF_PHASE_PROMPT, tokens->ids,
+                                             tokens->count, add_position, &score, why);
     if (status != MF_OK) return status;
     double perplexity = exp(score.sum / (double)score.count);
     printf("perplexity  %.2f over %zu tokens of plain English\n", perplexity, score.count);

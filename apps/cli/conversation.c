@@ -138,13 +138,13 @@ static size_t common_length(const struct token_list *a, const struct token_list 
  * left to be read, because the logits must be those of the last one. */
 static size_t rewind_session(struct conversation *conversation, const struct token_list *wanted)
 {
-    mf_session *session = conversation->opened->session;
+    mf_sequence *session = conversation->opened->session;
     size_t kept = common_length(&conversation->held, wanted);
 
     if (kept == wanted->count && kept > 0) kept--;
-    kept = min_size(kept, mf_session_position(session)); /* the last token may not have been fed */
-    if (mf_session_truncate(session, (uint32_t)kept, NULL) == MF_OK) return kept;
-    mf_session_clear(session);
+    kept = min_size(kept, mf_sequence_position(session)); /* the last token may not have been fed */
+    if (mf_sequence_truncate(session, (uint32_t)kept, NULL) == MF_OK) return kept;
+    mf_sequence_clear(session);
     return 0;
 }
 
@@ -183,7 +183,7 @@ mf_status conversation_read(struct conversation *conversation, const char *text,
     if (status == MF_OK) {
         conversation->held = wanted;
     } else {
-        mf_session_clear(conversation->opened->session);
+        mf_sequence_clear(conversation->opened->session);
         token_list_free(&wanted);
     }
     return status;

@@ -64,11 +64,11 @@ void interrupt_end(void)
 
 /* -------------------------------------------------------------- generation */
 
-mf_status prompt_feed(mf_session *session, const int32_t *ids, size_t count,
+mf_status prompt_feed(mf_sequence *session, const int32_t *ids, size_t count,
                       const struct terminal *terminal, mf_error *why)
 {
     enum { SLICE = 1024 }; /* so often the progress is shown and Ctrl-C looked for */
-    uint32_t room = mf_session_context_length(session) - mf_session_position(session);
+    uint32_t room = mf_sequence_context_length(session) - mf_sequence_position(session);
     struct progress progress;
     mf_status status = MF_OK;
 
@@ -79,10 +79,8 @@ mf_status prompt_feed(mf_session *session, const int32_t *ids, size_t count,
     }
     progress_begin(&progress, terminal, "reading", "tokens", count);
     for (size_t done = 0; done < count && status == MF_OK;) {
-        size_t left = count - done;
-        /* Not one token alone at the end: that would be computed as a generated one. */
-        size_t slice = left <= SLICE + 1 ? left : SLICE;
-        status = mf_session_feed(session, ids + done, slice, why);
+        size_t slice = min_size(SLICE, count - done);
+        status = mf_sequence_feed(session, MF_PHASE_PROMPT, ids + done, slice, why);
         done += slice;
         progress_update(&progress, done);
         if (status == MF_OK && done < count && interrupt_seen()) {
@@ -98,8 +96,8 @@ mf_status prompt_feed(mf_session *session, const int32_t *ids, size_t count,
  * more than it has room for, as the last one need not be fed). */
 static size_t remaining_tokens(const struct generation *generation)
 {
-    const mf_session *session = generation->session;
-    size_t room = mf_session_context_length(session) - mf_session_position(session) + 1;
+    const mf_sequence *session = generation->session;
+    size_t room = mf_sequence_context_length(session) - mf_sequence_position(session) + 1;
 
     return min_size(generation->count_limit - generation->count, room);
 }
@@ -107,7 +105,7 @@ static size_t remaining_tokens(const struct generation *generation)
 /* -1: nothing can follow. */
 static int32_t pick(const struct generation *generation)
 {
-    const float *logits = mf_session_logits(generation->session);
+    const float *logits = mf_sequence_logits(generation->session);
     struct grammar_matcher *matcher = generation->matcher;
 
     if (!matcher) return sampler_pick(generation->sampler, logits);
@@ -136,8 +134,8 @@ static mf_status check_room(const struct generation *generation, mf_error *why)
 
 mf_status generation_run(struct generation *generation, mf_error *why)
 {
-    mf_session *session = generation->session;
-    uint32_t limit = mf_session_context_length(session);
+    mf_sequence *session = generation->session;
+    uint32_t limit = mf_sequence_context_length(session);
 
     generation->count = 0;
     generation->end = END_OF_COUNT;
@@ -165,11 +163,11 @@ mf_status generation_run(struct generation *generation, mf_error *why)
             return MF_OK;
         }
         if (generation->count == generation->count_limit) return MF_OK;
-        if (mf_session_position(session) == limit) {
+        if (mf_sequence_position(session) == limit) {
             generation->end = END_OF_CONTEXT;
             return MF_OK;
         }
-        status = mf_session_feed(session, &token, 1, why);
+        status = mf_sequence_feed(session, MF_PHASE_GENERATED, &token, 1, why);
         if (status != MF_OK) return status;
     }
     return MF_OK;

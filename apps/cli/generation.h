@@ -18,7 +18,7 @@ typedef bool (*token_function)(void *user, int32_t token);
 enum generation_end { END_OF_TEXT, END_OF_COUNT, END_OF_CONTEXT, END_BY_CALLER, END_BY_INTERRUPT };
 
 struct generation {
-    mf_session *session;
+    mf_sequence *session;
     const mf_model *model;
     struct sampler *sampler;
     struct grammar_matcher *matcher; /* NULL: anything may be said */
@@ -33,7 +33,7 @@ struct generation {
 
 /* Feeds the ids.  A bar is drawn when it takes long.  MF_ERR_CANCELLED after Ctrl-C:
  * the session then holds the part that was read. */
-mf_status prompt_feed(mf_session *session, const int32_t *ids, size_t count,
+mf_status prompt_feed(mf_sequence *session, const int32_t *ids, size_t count,
                       const struct terminal *terminal, mf_error *why);
 
 /* Draws from the session's present logits until something ends it.  Every token that

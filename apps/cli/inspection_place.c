@@ -94,19 +94,19 @@ static void note_experts(struct placement *out, const mf_model *model)
 static void place(struct placement *out, mf_model *model, uint64_t memory_bytes)
 {
     mf_error problem = { .text = "" };
-    mf_session *session = NULL;
+    mf_sequence *session = NULL;
     mf_model_options options = { .memory_bytes = memory_bytes };
-    mf_session_options sizes = { .context_length = (uint32_t)out->context };
+    mf_sequence_options sizes = { .context_length = (uint32_t)out->context };
     mf_status status = api_open_experts(model, &options, &problem);
 
-    if (status == MF_OK) status = mf_session_open(&session, model, &sizes, &problem);
+    if (status == MF_OK) status = mf_sequence_open(&session, model, &sizes, &problem);
     if (status == MF_OK) {
         out->session_bytes = model->session_bytes;
         note_experts(out, model);
     } else {
         snprintf(out->problem, sizeof out->problem, "%s", problem.text);
     }
-    mf_session_close(session);
+    mf_sequence_close(session);
     expert_store_free(model->experts);
 }
 

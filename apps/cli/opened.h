@@ -10,7 +10,7 @@ struct opened {
     char *path; /* of the checkpoint, resolved */
     mf_engine *engine;
     mf_model *model;
-    mf_session *session;
+    mf_sequence *session;
     struct trace_file *trace; /* NULL: none was asked for */
 };
 

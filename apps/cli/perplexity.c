@@ -28,7 +28,7 @@ static void add_position(void *user, size_t index, const float *logits)
 }
 
 /* Window i sees ids window*i … window*(i + 1); its state is empty at the start. */
-static mf_status score_text(struct score *score, mf_session *session,
+static mf_status score_text(struct score *score, mf_sequence *session,
                             const struct token_list *tokens, size_t window, mf_error *why)
 {
     struct terminal terminal;
@@ -39,10 +39,10 @@ static mf_status score_text(struct score *score, mf_session *session,
     progress_begin(&progress, &terminal, "perplexity", "tokens", tokens->count - 1);
     for (size_t start = 0; start + 1 < tokens->count && status == MF_OK; start += window) {
         size_t count = min_size(window, tokens->count - 1 - start);
-        mf_session_clear(session);
+        mf_sequence_clear(session);
         score->targets = tokens->ids + start + 1;
-        status =
-            mf_session_feed_each(session, tokens->ids + start, count, add_position, score, why);
+        status = mf_sequence_feed_each(session, MF_PHASE_PROMPT, tokens->ids + start, count,
+                                       add_position, score, why);
         progress_update(&progress, start + count);
     }
     progress_end(&progress);

@@ -74,7 +74,7 @@ mf_status recording_begin(struct recording *out, const struct recording_settings
         return status;
     }
     out->session = opened->session;
-    mf_session_watch_routes(out->session, record, out);
+    mf_sequence_watch_routes(out->session, record, out);
     return MF_OK;
 }
 
@@ -82,7 +82,7 @@ mf_status recording_begin(struct recording *out, const struct recording_settings
 static double step_seconds(const struct recording *recording)
 {
     mf_stats stats;
-    mf_session_stats(recording->session, &stats);
+    mf_sequence_stats(recording->session, &stats);
     double all = stats.prompt_seconds + stats.decode_seconds;
     double worked = all > 0 ? 1 - stats.expert_wait_seconds / all : 0;
     uint64_t tokens = stats.decode_tokens + stats.prompt_tokens;
@@ -99,7 +99,7 @@ int recording_end(struct recording *recording, int code)
     mf_status status = MF_OK;
 
     if (!recording->session) return code;
-    mf_session_watch_routes(recording->session, NULL, NULL);
+    mf_sequence_watch_routes(recording->session, NULL, NULL);
     if (code != EXIT_FAILED) {
         status = route_writer_end(&recording->writer, step_seconds(recording), &why);
         if (status == MF_OK) status = output_file_commit(&recording->file, &why);

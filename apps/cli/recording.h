@@ -16,7 +16,7 @@ extern const struct option recording_options[RECORDING_OPTION_COUNT];
 
 /* Zeroed: nothing is recorded. */
 struct recording {
-    mf_session *session; /* NULL: nothing is recorded */
+    mf_sequence *session; /* NULL: nothing is recorded */
     struct output_file file;
     struct route_writer writer;
     uint64_t *bytes;   /* [2 x layers] of experts and slots */

@@ -238,7 +238,7 @@ void statistics_print(const struct opened *opened)
     mf_stats stats;
 
     terminal_probe(&terminal);
-    mf_session_stats(opened->session, &stats);
+    mf_sequence_stats(opened->session, &stats);
     print_table(&stats, &terminal);
     print_map(opened->model, &terminal);
 }
@@ -248,7 +248,7 @@ void statistics_report(const struct opened *opened, const struct common_settings
     if (settings->stats) statistics_print(opened);
     if (!settings->stats_json) return;
     mf_stats stats;
-    mf_session_stats(opened->session, &stats);
+    mf_sequence_stats(opened->session, &stats);
     json_t *line = stats_json_new(&stats);
     json_dumpf(line, stderr, JSON_COMPACT);
     fputc('\n', stderr);

@@ -33,7 +33,7 @@ struct mf_model {
     uint64_t session_bytes; /* of all that are open */
 };
 
-struct mf_session {
+struct mf_sequence {
     mf_model *model;
     struct session session;
     struct observer observer; /* passes routes on to … */
@@ -51,8 +51,8 @@ mf_status api_admit_weights(const mf_model *model, mf_error *why);
 
 /* The session's memory is taken from the experts; dismiss gives it back.  Under the
  * engine's lock.  A session that is refused counts nothing. */
-mf_status api_admit_session(mf_session *session, mf_error *why);
-void api_dismiss_session(mf_session *session);
+mf_status api_admit_session(mf_sequence *session, mf_error *why);
+void api_dismiss_session(mf_sequence *session);
 
 /* mf_model_open for any source. */
 mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,

@@ -51,7 +51,7 @@ static uint64_t bytes_of(const struct session *session)
     return session->arena.total_bytes + session->pool.memory_bytes;
 }
 
-mf_status api_admit_session(mf_session *session, mf_error *why)
+mf_status api_admit_session(mf_sequence *session, mf_error *why)
 {
     mf_model *model = session->model;
     uint64_t bytes = bytes_of(&session->session);
@@ -69,7 +69,7 @@ mf_status api_admit_session(mf_session *session, mf_error *why)
                 problem.text);
 }
 
-void api_dismiss_session(mf_session *session)
+void api_dismiss_session(mf_sequence *session)
 {
     mf_model *model = session->model;
     model->session_bytes -= bytes_of(&session->session);

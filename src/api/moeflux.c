@@ -275,7 +275,7 @@ static uint32_t standard_chunk(const mf_model *model)
 }
 
 static mf_status choose_sizes(struct session_sizes *out, const mf_model *model,
-                              const mf_session_options *options, mf_error *why)
+                              const mf_sequence_options *options, mf_error *why)
 {
     uint32_t limit = model->model.config.context_length;
     uint32_t context = options ? options->context_length : 0;
@@ -289,8 +289,8 @@ static mf_status choose_sizes(struct session_sizes *out, const mf_model *model,
     return MF_OK;
 }
 
-mf_status mf_session_open(mf_session **out, mf_model *model, const mf_session_options *options,
-                          mf_error *why)
+mf_status mf_sequence_open(mf_sequence **out, mf_model *model, const mf_sequence_options *options,
+                           mf_error *why)
 {
     if (!out) return missing(why, "out");
     *out = NULL;
@@ -299,7 +299,7 @@ mf_status mf_session_open(mf_session **out, mf_model *model, const mf_session_op
     struct session_sizes sizes;
     mf_status status = choose_sizes(&sizes, model, options, why);
     if (status != MF_OK) return status;
-    mf_session *session = new_handle(&engine->allocator, sizeof *session);
+    mf_sequence *session = new_handle(&engine->allocator, sizeof *session);
     if (!session) return fail_memory(why, sizeof *session);
     session->model = model;
     struct forward_parts parts = { .config = &model->model.config,
@@ -320,7 +320,7 @@ mf_status mf_session_open(mf_session **out, mf_model *model, const mf_session_op
     return status;
 }
 
-void mf_session_close(mf_session *session)
+void mf_sequence_close(mf_sequence *session)
 {
     if (!session) return;
     mf_engine *engine = session->model->engine;
@@ -331,50 +331,52 @@ void mf_session_close(mf_session *session)
     engine->allocator.release(engine->allocator.user, session, sizeof *session);
 }
 
-static mf_status feed(mf_session *session, const int32_t *tokens, size_t count,
-                      mf_logits_function each, void *user, mf_error *why)
+static mf_status feed(mf_sequence *session, const struct session_feed *what, mf_error *why)
 {
-    if (!session) return missing(why, "session");
-    if (!tokens && count > 0) return missing(why, "tokens");
+    if (!session) return missing(why, "sequence");
+    if (!what->tokens && what->count > 0) return missing(why, "tokens");
+    if (what->phase != MF_PHASE_PROMPT && what->phase != MF_PHASE_GENERATED)
+        return fail(why, MF_ERR_ARGUMENT, "the phase is %d, which is none", (int)what->phase);
     pthread_mutex_lock(&session->model->engine->lock);
-    mf_status status = session_feed(&session->session, tokens, count, each, user, why);
+    mf_status status = session_feed(&session->session, what, why);
     pthread_mutex_unlock(&session->model->engine->lock);
     return status;
 }
 
-mf_status mf_session_feed(mf_session *session, const int32_t *tokens, size_t count, mf_error *why)
+mf_status mf_sequence_feed(mf_sequence *session, mf_phase phase, const int32_t *tokens,
+                           size_t count, mf_error *why)
 {
-    return feed(session, tokens, count, NULL, NULL, why);
+    return feed(session, &(struct session_feed){ phase, tokens, count, NULL, NULL }, why);
 }
 
-mf_status mf_session_feed_each(mf_session *session, const int32_t *tokens, size_t count,
-                               mf_logits_function each, void *user, mf_error *why)
+mf_status mf_sequence_feed_each(mf_sequence *session, mf_phase phase, const int32_t *tokens,
+                                size_t count, mf_logits_function each, void *user, mf_error *why)
 {
     if (!each) return missing(why, "each");
-    return feed(session, tokens, count, each, user, why);
+    return feed(session, &(struct session_feed){ phase, tokens, count, each, user }, why);
 }
 
-const float *mf_session_logits(const mf_session *session)
+const float *mf_sequence_logits(const mf_sequence *session)
 {
     return session->session.has_logits ? session->session.logits : NULL;
 }
 
-uint32_t mf_session_position(const mf_session *session)
+uint32_t mf_sequence_position(const mf_sequence *session)
 {
     return session->session.sequence.position;
 }
 
-uint32_t mf_session_context_length(const mf_session *session)
+uint32_t mf_sequence_context_length(const mf_sequence *session)
 {
     return session->session.sequence.capacity;
 }
 
-void mf_session_clear(mf_session *session)
+void mf_sequence_clear(mf_sequence *session)
 {
     session_clear(&session->session);
 }
 
-mf_status mf_session_truncate(mf_session *session, uint32_t position, mf_error *why)
+mf_status mf_sequence_truncate(mf_sequence *session, uint32_t position, mf_error *why)
 {
     if (!session) return missing(why, "session");
     return session_truncate(&session->session, position, why);
@@ -382,7 +384,7 @@ mf_status mf_session_truncate(mf_session *session, uint32_t position, mf_error *
 
 static void pass_routes(void *user, uint32_t layer, struct routes *routes, size_t rows)
 {
-    const mf_session *session = user;
+    const mf_sequence *session = user;
     mf_routes seen = { .layer = layer,
                        .row_count = (uint32_t)rows,
                        .per_row = routes->per_row,
@@ -392,7 +394,7 @@ static void pass_routes(void *user, uint32_t layer, struct routes *routes, size_
     session->watch_routes(session->watch_user, &seen);
 }
 
-void mf_session_watch_routes(mf_session *session, mf_routes_function each, void *user)
+void mf_sequence_watch_routes(mf_sequence *session, mf_routes_function each, void *user)
 {
     session->watch_routes = each;
     session->watch_user = user;
@@ -400,7 +402,7 @@ void mf_session_watch_routes(mf_session *session, mf_routes_function each, void 
     session->session.forward.observer = each ? &session->observer : NULL;
 }
 
-void mf_session_stats(const mf_session *session, mf_stats *out)
+void mf_sequence_stats(const mf_sequence *session, mf_stats *out)
 {
     const struct session *s = &session->session;
     mf_engine *engine = session->model->engine;
@@ -453,7 +455,7 @@ void mf_session_stats(const mf_session *session, mf_stats *out)
     }
 }
 
-void mf_session_reset_stats(mf_session *session)
+void mf_sequence_reset_stats(mf_sequence *session)
 {
     mf_engine *engine = session->model->engine;
     pthread_mutex_lock(&engine->lock);

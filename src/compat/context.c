@@ -7,7 +7,7 @@
 struct mf_context {
     mf_engine *engine;
     mf_model *model;
-    mf_session *session;
+    mf_sequence *session;
 };
 
 /* What a context's sequence may hold, unless the model's own limit is lower. */
@@ -65,9 +65,9 @@ mf_status mf_context_open(mf_context **out, const char *weights, const char *man
         status = open_model(context, weights, manifest ? &ancestors : NULL, experts_per_tok, why);
     if (status == MF_OK) {
         uint32_t limit = mf_model_context_length(context->model);
-        mf_session_options sizes = { .context_length =
-                                         (uint32_t)min_size(limit, CONTEXT_POSITIONS) };
-        status = mf_session_open(&context->session, context->model, &sizes, why);
+        mf_sequence_options sizes = { .context_length =
+                                          (uint32_t)min_size(limit, CONTEXT_POSITIONS) };
+        status = mf_sequence_open(&context->session, context->model, &sizes, why);
     }
     if (status == MF_OK)
         *out = context;
@@ -79,7 +79,7 @@ mf_status mf_context_open(mf_context **out, const char *weights, const char *man
 void mf_context_close(mf_context *context)
 {
     if (!context) return;
-    mf_session_close(context->session);
+    mf_sequence_close(context->session);
     mf_model_close(context->model);
     mf_engine_close(context->engine);
     allocator_heap.release(allocator_heap.user, context, sizeof *context);
@@ -92,7 +92,7 @@ size_t mf_context_n_vocab(const mf_context *context)
 
 size_t mf_context_n_ctx(const mf_context *context)
 {
-    return mf_session_context_length(context->session);
+    return mf_sequence_context_length(context->session);
 }
 
 int32_t mf_context_eos(const mf_context *context)
@@ -105,36 +105,43 @@ const char *mf_context_model_name(const mf_context *context)
     return mf_model_name(context->model);
 }
 
-mf_status mf_context_eval_prompt(mf_context *context, const int32_t *tokens, size_t count,
-                                 int32_t start_pos, int32_t seq_id, float *logits,
-                                 size_t logits_length, mf_error *why)
+static mf_status evaluate(mf_context *context, mf_phase phase, const int32_t *tokens, size_t count,
+                          int32_t start_pos, float *logits, size_t logits_length, mf_error *why)
 {
-    (void)seq_id;
     if (!context) return fail(why, MF_ERR_ARGUMENT, "the argument `context` is NULL");
     size_t vocab_size = mf_context_n_vocab(context);
     if (!logits || logits_length != vocab_size)
         return fail(why, MF_ERR_BUFFER_SIZE, "there is room for %zu logits, %zu were expected",
                     logits ? logits_length : 0, vocab_size);
     if (count == 0) return MF_OK;
-    uint32_t position = mf_session_position(context->session);
+    uint32_t position = mf_sequence_position(context->session);
     if (start_pos < 0 || (uint32_t)start_pos != position)
         return fail(why, MF_ERR_ARGUMENT, "the start position is %d, the sequence goes on at %u",
                     start_pos, position);
-    mf_status status = mf_session_feed(context->session, tokens, count, why);
+    mf_status status = mf_sequence_feed(context->session, phase, tokens, count, why);
     if (status != MF_OK) return status;
-    memcpy(logits, mf_session_logits(context->session), vocab_size * sizeof *logits);
+    memcpy(logits, mf_sequence_logits(context->session), vocab_size * sizeof *logits);
     return MF_OK;
+}
+
+mf_status mf_context_eval_prompt(mf_context *context, const int32_t *tokens, size_t count,
+                                 int32_t start_pos, int32_t seq_id, float *logits,
+                                 size_t logits_length, mf_error *why)
+{
+    (void)seq_id;
+    return evaluate(context, MF_PHASE_PROMPT, tokens, count, start_pos, logits, logits_length, why);
 }
 
 mf_status mf_context_eval_token(mf_context *context, int32_t token, int32_t pos, int32_t seq_id,
                                 float *logits, size_t logits_length, mf_error *why)
 {
-    return mf_context_eval_prompt(context, &token, 1, pos, seq_id, logits, logits_length, why);
+    (void)seq_id;
+    return evaluate(context, MF_PHASE_GENERATED, &token, 1, pos, logits, logits_length, why);
 }
 
 void mf_context_memory_clear(mf_context *context)
 {
-    mf_session_clear(context->session);
+    mf_sequence_clear(context->session);
 }
 
 mf_status mf_context_memory_seq_rm(mf_context *context, int32_t seq_id, int32_t p0, int32_t p1,
@@ -142,17 +149,17 @@ mf_status mf_context_memory_seq_rm(mf_context *context, int32_t seq_id, int32_t 
 {
     (void)seq_id;
     if (!context) return fail(why, MF_ERR_ARGUMENT, "the argument `context` is NULL");
-    uint32_t position = mf_session_position(context->session);
+    uint32_t position = mf_sequence_position(context->session);
     uint32_t keep = p0 < 0 ? 0 : (uint32_t)p0;
     if (p1 >= 0 && (uint32_t)p1 < position)
         return fail(why, MF_ERR_CANNOT_TRUNCATE,
                     "positions %d to %d lie inside the sequence of %u; only its end can be removed",
                     p0, p1, position);
-    return mf_session_truncate(context->session, (uint32_t)min_size(keep, position), why);
+    return mf_sequence_truncate(context->session, (uint32_t)min_size(keep, position), why);
 }
 
 int32_t mf_context_memory_seq_pos_max(const mf_context *context, int32_t seq_id)
 {
     (void)seq_id;
-    return (int32_t)mf_session_position(context->session) - 1;
+    return (int32_t)mf_sequence_position(context->session) - 1;
 }

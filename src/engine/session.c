@@ -88,20 +88,21 @@ static mf_status check_logits(const struct session *session, const float *logits
                 culprit);
 }
 
-static mf_status feed_chunks(struct session *session, const int32_t *tokens, size_t count,
-                             mf_logits_function each, void *user, mf_error *why)
+static mf_status feed_chunks(struct session *session, const struct session_feed *feed,
+                             mf_error *why)
 {
-    for (size_t done = 0; done < count;) {
-        uint32_t rows = (uint32_t)min_size(session->chunk_rows, count - done);
-        /* One token alone is a generated one; more are a prompt, however it is cut. */
-        struct step_part part = { &session->sequence, tokens + done, rows, count == 1 };
+    for (size_t done = 0; done < feed->count;) {
+        uint32_t rows = (uint32_t)min_size(session->chunk_rows, feed->count - done);
+        struct step_part part = { &session->sequence, feed->tokens + done, rows,
+                                  feed->phase == MF_PHASE_GENERATED };
         mf_status status = forward_step(&session->forward, &part, 1, why);
-        if (status == MF_OK && each) status = each_row(session, done, rows, each, user, why);
+        if (status == MF_OK && feed->each)
+            status = each_row(session, done, rows, feed->each, feed->user, why);
         if (status != MF_OK) return status;
         done += rows;
     }
     const float *logits;
-    size_t last_row = (count - 1) % session->chunk_rows;
+    size_t last_row = (feed->count - 1) % session->chunk_rows;
     mf_status status = forward_logits(&logits, &session->forward, last_row, 1, why);
     if (status == MF_OK) status = check_logits(session, logits, why);
     if (status != MF_OK) return status;
@@ -109,45 +110,47 @@ static mf_status feed_chunks(struct session *session, const int32_t *tokens, siz
     return MF_OK;
 }
 
-/* All but the commit: the tokens are pending, or after a failure nothing is. */
-static mf_status feed_pending(struct session *session, const int32_t *tokens, size_t count,
-                              mf_logits_function each, void *user, mf_error *why)
+static void count_feed(struct session_times *times, const struct session_feed *feed, double seconds)
 {
-    mf_status status = check_tokens(session, tokens, count, why);
-    if (status == MF_OK) status = sequence_reserve(&session->sequence, (uint32_t)count, why);
+    if (feed->phase == MF_PHASE_GENERATED) {
+        times->decode_tokens += feed->count;
+        times->decode_seconds += seconds;
+    } else {
+        times->prompt_tokens += feed->count;
+        times->prompt_seconds += seconds;
+    }
+}
+
+/* All but the commit: the tokens are pending, or after a failure nothing is. */
+static mf_status feed_pending(struct session *session, const struct session_feed *feed,
+                              mf_error *why)
+{
+    mf_status status = check_tokens(session, feed->tokens, feed->count, why);
+    if (status == MF_OK) status = sequence_reserve(&session->sequence, (uint32_t)feed->count, why);
     double begin = clock_seconds();
-    if (status == MF_OK) status = feed_chunks(session, tokens, count, each, user, why);
+    if (status == MF_OK) status = feed_chunks(session, feed, why);
     if (status != MF_OK) {
         sequence_abandon(&session->sequence); /* also pages taken before the pool ran out */
         return status;
     }
-    double seconds = clock_seconds() - begin;
-    if (count == 1) {
-        session->times.decode_tokens++;
-        session->times.decode_seconds += seconds;
-    } else {
-        session->times.prompt_tokens += count;
-        session->times.prompt_seconds += seconds;
-    }
+    count_feed(&session->times, feed, clock_seconds() - begin);
     return MF_OK;
 }
 
-mf_status session_feed(struct session *session, const int32_t *tokens, size_t count,
-                       mf_logits_function each, void *user, mf_error *why)
+mf_status session_feed(struct session *session, const struct session_feed *feed, mf_error *why)
 {
-    if (count == 0) return MF_OK;
-    mf_status status = feed_pending(session, tokens, count, each, user, why);
+    if (feed->count == 0) return MF_OK;
+    mf_status status = feed_pending(session, feed, why);
     if (status != MF_OK) return status;
     sequence_commit(&session->sequence);
     session->has_logits = true;
     return MF_OK;
 }
 
-mf_status session_rehearse(struct session *session, const int32_t *tokens, size_t count,
-                           mf_error *why)
+mf_status session_rehearse(struct session *session, const struct session_feed *feed, mf_error *why)
 {
-    if (count == 0) return MF_OK;
-    mf_status status = feed_pending(session, tokens, count, NULL, NULL, why);
+    if (feed->count == 0) return MF_OK;
+    mf_status status = feed_pending(session, feed, why);
     if (status != MF_OK) return status;
     sequence_abandon(&session->sequence);
     session->has_logits = false; /* they are of another sequence */

@@ -35,13 +35,19 @@ mf_status session_init(struct session *session, const mf_allocator *allocator,
                        mf_error *why);
 void session_free(struct session *session);
 
-/* See mf_session_feed_each; `each` may be NULL. */
-mf_status session_feed(struct session *session, const int32_t *tokens, size_t count,
-                       mf_logits_function each, void *user, mf_error *why);
+/* Tokens to evaluate; see mf_sequence_feed_each. */
+struct session_feed {
+    mf_phase phase;
+    const int32_t *tokens;
+    size_t count;
+    mf_logits_function each; /* may be NULL */
+    void *user;
+};
+
+mf_status session_feed(struct session *session, const struct session_feed *feed, mf_error *why);
 /* The work of session_feed, after which the sequence is where it was, also a recurrent one:
  * for measuring a prompt again and again at the same depth.  Leaves no logits. */
-mf_status session_rehearse(struct session *session, const int32_t *tokens, size_t count,
-                           mf_error *why);
+mf_status session_rehearse(struct session *session, const struct session_feed *feed, mf_error *why);
 void session_clear(struct session *session);
 mf_status session_truncate(struct session *session, uint32_t position, mf_error *why);
 

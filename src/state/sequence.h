@@ -58,7 +58,7 @@ void sequence_commit(struct sequence *sequence);
 void sequence_abandon(struct sequence *sequence);
 void sequence_clear(struct sequence *sequence);
 
-/* Keeps the first `position` tokens; see mf_session_truncate. */
+/* Keeps the first `position` tokens; see mf_sequence_truncate. */
 mf_status sequence_truncate(struct sequence *sequence, uint32_t position, mf_error *why);
 
 /* Bytes of the state of one sequence that a token reads: of cache per token, and fixed. */

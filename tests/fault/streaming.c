@@ -113,7 +113,7 @@ struct setting {
 struct opened {
     mf_engine *engine;
     mf_model *model;
-    mf_session *session;
+    mf_sequence *session;
 };
 
 /* False: this machine has no such reader. */
@@ -128,7 +128,7 @@ static bool open_all(struct opened *o, const struct setting *setting)
     mf_model_options model = { .reader = setting->reader,
                                .read_ahead = setting->read_ahead,
                                .expert_mode = setting->mode };
-    mf_session_options session = { .context_length = 64, .chunk_rows = 16 };
+    mf_sequence_options session = { .context_length = 64, .chunk_rows = 16 };
     must(mf_engine_open(&o->engine, &engine, &why), &why);
     mf_status status = mf_model_open(&o->model, o->engine, setting->path, &model, &why);
     if (status == MF_ERR_UNSUPPORTED) {
@@ -137,7 +137,7 @@ static bool open_all(struct opened *o, const struct setting *setting)
         return false;
     }
     must(status, &why);
-    must(mf_session_open(&o->session, o->model, &session, &why), &why);
+    must(mf_sequence_open(&o->session, o->model, &session, &why), &why);
     return true;
 }
 
@@ -153,7 +153,7 @@ static void make_small(const struct opened *o)
 
 static void close_all(struct opened *o)
 {
-    mf_session_close(o->session);
+    mf_sequence_close(o->session);
     mf_model_close(o->model);
     mf_engine_close(o->engine);
     assert_int_equal(heap.live_bytes, 0);
@@ -163,14 +163,15 @@ static void close_all(struct opened *o)
 
 static void check_logits(const struct opened *o, size_t position)
 {
-    assert_memory_equal(mf_session_logits(o->session), expected + position * vocab_size,
+    assert_memory_equal(mf_sequence_logits(o->session), expected + position * vocab_size,
                         vocab_size * sizeof(float));
 }
 
 /* Everything is as it should be, or there is an error of the right kind. */
 static bool feed(const struct opened *o, size_t first, size_t count, mf_error *why)
 {
-    mf_status status = mf_session_feed(o->session, tokens + first, count, why);
+    mf_status status = mf_sequence_feed(
+        o->session, count == 1 ? MF_PHASE_GENERATED : MF_PHASE_PROMPT, tokens + first, count, why);
     assert_true(expert_store_check_invariants(o->model->experts));
     if (status == MF_OK) {
         check_logits(o, first + count - 1);
@@ -307,12 +308,12 @@ static void compute_expected(void)
     expected = calloc((size_t)TOKENS * vocab_size, sizeof *expected);
     srand(5);
     for (size_t i = 0; i < TOKENS; i++) tokens[i] = (int32_t)((uint32_t)rand() % vocab_size);
-    must(mf_session_feed(o.session, tokens, PROMPT, &why), &why);
+    must(mf_sequence_feed(o.session, MF_PHASE_PROMPT, tokens, PROMPT, &why), &why);
     for (size_t i = PROMPT;; i++) {
-        memcpy(expected + (i - 1) * vocab_size, mf_session_logits(o.session),
+        memcpy(expected + (i - 1) * vocab_size, mf_sequence_logits(o.session),
                vocab_size * sizeof *expected);
         if (i == TOKENS) break;
-        must(mf_session_feed(o.session, tokens + i, 1, &why), &why);
+        must(mf_sequence_feed(o.session, MF_PHASE_GENERATED, tokens + i, 1, &why), &why);
     }
     close_all(&o);
 }

@@ -76,12 +76,12 @@ static size_t detail_prompt(void)
     return (size_t)json_integer_value(json_object_get(golden.json, "detail_prompt"));
 }
 
-static mf_session *open_session(uint32_t chunk_rows)
+static mf_sequence *open_session(uint32_t chunk_rows)
 {
     mf_error why = { 0 };
-    mf_session *session;
-    mf_session_options options = { .context_length = 1024, .chunk_rows = chunk_rows };
-    must(mf_session_open(&session, golden.model, &options, &why), &why);
+    mf_sequence *session;
+    mf_sequence_options options = { .context_length = 1024, .chunk_rows = chunk_rows };
+    must(mf_sequence_open(&session, golden.model, &options, &why), &why);
     return session;
 }
 
@@ -196,15 +196,16 @@ static float *detail_logits(size_t feed, size_t *rows)
     int32_t *ids = prompt_ids(detail_prompt(), rows);
     struct gathered g = { malloc(*rows * vocab_size * sizeof(float)), vocab_size };
     float *all = g.logits;
-    mf_session *session = open_session((uint32_t)feed);
+    mf_sequence *session = open_session((uint32_t)feed);
     session->session.forward.observer = &looking_on;
     for (size_t done = 0; done < *rows; done += feed) {
         size_t count = *rows - done < feed ? *rows - done : feed;
         golden.first_row = done;
         g.logits = all + done * vocab_size;
-        must(mf_session_feed_each(session, ids + done, count, gather, &g, &why), &why);
+        must(mf_sequence_feed_each(session, MF_PHASE_PROMPT, ids + done, count, gather, &g, &why),
+             &why);
     }
-    mf_session_close(session);
+    mf_sequence_close(session);
     free(ids);
     return all;
 }
@@ -240,21 +241,21 @@ static void check_prompt(size_t index, uint32_t chunk, const float *expected)
     int32_t *ids = prompt_ids(index, &count);
     const json_t *prompt = json_array_get(json_object_get(golden.json, "prompts"), index);
     const json_t *greedy = json_object_get(prompt, "greedy");
-    mf_session *session = open_session(chunk);
-    must(mf_session_feed(session, ids, count, &why), &why);
+    mf_sequence *session = open_session(chunk);
+    must(mf_sequence_feed(session, MF_PHASE_PROMPT, ids, count, &why), &why);
     char what[64];
     snprintf(what, sizeof what, "%zu tokens in chunks of %u", count, chunk);
-    check_logits(mf_session_logits(session), expected + index * vocab_size, vocab_size, what);
+    check_logits(mf_sequence_logits(session), expected + index * vocab_size, vocab_size, what);
 
     mf_sampler *sampler;
     must(mf_sampler_open(&sampler, golden.model, NULL, &why), &why);
     for (size_t i = 0; i < GREEDY_TOKENS; i++) {
-        int32_t token = mf_sampler_pick(sampler, mf_session_logits(session));
+        int32_t token = mf_sampler_pick(sampler, mf_sequence_logits(session));
         assert_int_equal(token, json_integer_value(json_array_get(greedy, i)));
-        must(mf_session_feed(session, &token, 1, &why), &why);
+        must(mf_sequence_feed(session, MF_PHASE_GENERATED, &token, 1, &why), &why);
     }
     mf_sampler_close(sampler);
-    mf_session_close(session);
+    mf_sequence_close(session);
     free(ids);
 }
 
@@ -278,13 +279,14 @@ static void a_long_prompt_agrees_with_decode(void **state)
     uint32_t vocab_size = mf_model_vocab_size(golden.model);
     int32_t ids[LENGTH];
     for (uint32_t i = 0; i < LENGTH; i++) ids[i] = (int32_t)((i * i * 31 + i * 7) % vocab_size);
-    mf_session *at_once = open_session(512), *one_by_one = open_session(512);
-    must(mf_session_feed(at_once, ids, LENGTH, &why), &why);
-    for (size_t i = 0; i < LENGTH; i++) must(mf_session_feed(one_by_one, ids + i, 1, &why), &why);
-    check_logits(mf_session_logits(one_by_one), mf_session_logits(at_once), vocab_size,
+    mf_sequence *at_once = open_session(512), *one_by_one = open_session(512);
+    must(mf_sequence_feed(at_once, MF_PHASE_PROMPT, ids, LENGTH, &why), &why);
+    for (size_t i = 0; i < LENGTH; i++)
+        must(mf_sequence_feed(one_by_one, MF_PHASE_GENERATED, ids + i, 1, &why), &why);
+    check_logits(mf_sequence_logits(one_by_one), mf_sequence_logits(at_once), vocab_size,
                  "600 tokens one by one");
-    mf_session_close(at_once);
-    mf_session_close(one_by_one);
+    mf_sequence_close(at_once);
+    mf_sequence_close(one_by_one);
 }
 
 /* ------------------------------------------------------------------- set-up */

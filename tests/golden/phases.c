@@ -40,7 +40,7 @@ struct course {
 static struct same_experts same;
 enum company { ALONE, LEADING, FOLLOWING };
 
-static void keep_company(enum company company, mf_model *model, mf_session *session)
+static void keep_company(enum company company, mf_model *model, mf_sequence *session)
 {
     if (company == LEADING) {
         same_experts_init(&same, model, POSITIONS);
@@ -54,13 +54,13 @@ static struct course run(const char *backend, uint32_t threads, uint32_t chunk,
 {
     mf_engine *engine;
     mf_model *model;
-    mf_session *session;
+    mf_sequence *session;
     mf_error why = { 0 };
     mf_engine_options options = { .thread_count = threads, .backend = backend };
     must(mf_engine_open(&engine, &options, &why), &why);
     must(mf_model_open(&model, engine, path, NULL, &why), &why);
-    mf_session_options sizes = { .context_length = POSITIONS, .chunk_rows = chunk };
-    must(mf_session_open(&session, model, &sizes, &why), &why);
+    mf_sequence_options sizes = { .context_length = POSITIONS, .chunk_rows = chunk };
+    must(mf_sequence_open(&session, model, &sizes, &why), &why);
     keep_company(company, model, session);
     struct course c = { .vocab_size = mf_model_vocab_size(model) };
     c.logits = calloc(POSITIONS * c.vocab_size, sizeof *c.logits);
@@ -71,11 +71,13 @@ static struct course run(const char *backend, uint32_t threads, uint32_t chunk,
         count = turn > 0 ? 1 : c.feeds == 0 ? LONG_PROMPT : SHORT_PROMPT;
         if (count > POSITIONS - at) count = POSITIONS - at;
         for (uint32_t i = 0; i < count; i++) tokens[i] = (int32_t)((at + i) * 7919u % c.vocab_size);
-        must(mf_session_feed(session, tokens, count, &why), &why);
-        memcpy(c.logits + c.feeds++ * c.vocab_size, mf_session_logits(session),
+        must(mf_sequence_feed(session, turn > 0 ? MF_PHASE_GENERATED : MF_PHASE_PROMPT, tokens,
+                              count, &why),
+             &why);
+        memcpy(c.logits + c.feeds++ * c.vocab_size, mf_sequence_logits(session),
                c.vocab_size * sizeof *c.logits);
     }
-    mf_session_close(session);
+    mf_sequence_close(session);
     mf_model_close(model);
     mf_engine_close(engine);
     return c;

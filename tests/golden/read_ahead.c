@@ -68,7 +68,7 @@ static void see_routes(void *user, uint32_t layer, struct routes *routes, size_t
         if (layer + reach < forward->config->layer_count) predict(layer + reach, reach);
 }
 
-static void record(mf_session *session, const char *path)
+static void record(mf_sequence *session, const char *path)
 {
     const struct observer looking_on = { .routes = see_routes };
     char *text;
@@ -84,7 +84,7 @@ static void record(mf_session *session, const char *path)
     scratch = calloc(forward->row_capacity * forward->recipes.scratch_width + 1, sizeof *scratch);
     forward->observer = &looking_on;
     for (token_index = 0; token_index < TOKENS; token_index++)
-        must(mf_session_feed(session, &ids[token_index], 1, &why), &why);
+        must(mf_sequence_feed(session, MF_PHASE_GENERATED, &ids[token_index], 1, &why), &why);
     free(scratch);
     free(ids);
     free(text);
@@ -95,16 +95,16 @@ static int set_up(void **state)
     (void)state;
     const char *source = getenv("MOEFLUX_SOURCE");
     char path[PATH_CAPACITY];
-    mf_session *session;
-    mf_session_options options = { .context_length = TOKENS, .chunk_rows = 1 };
+    mf_sequence *session;
+    mf_sequence_options options = { .context_length = TOKENS, .chunk_rows = 1 };
     mf_error why = { 0 };
     snprintf(path, sizeof path, "%s/models/pebble", source);
     must(mf_engine_open(&engine, NULL, &why), &why);
     must(mf_model_open(&model, engine, path, NULL, &why), &why);
-    must(mf_session_open(&session, model, &options, &why), &why);
+    must(mf_sequence_open(&session, model, &options, &why), &why);
     snprintf(path, sizeof path, "%s/tests/fixtures/pebble/heldout.txt", source);
     record(session, path);
-    mf_session_close(session);
+    mf_sequence_close(session);
     return 0;
 }
 

@@ -18,7 +18,7 @@ enum { PROMPTS = 20, TOKENS_MAX = 4 + 3 * PROMPTS, LAYERS_MAX = 8, EXPERTS_MAX =
 
 struct search {
     mf_model *model;
-    mf_session *session;
+    mf_sequence *session;
     size_t last_row;
     unsigned exchanged;      /* a bit for every layer */
     double gaps[LAYERS_MAX]; /* of the last token, as found; infinite: no experts */
@@ -131,16 +131,16 @@ static double cosine(const float *a, const float *b, size_t count)
 static double run(const int32_t *ids, size_t count, unsigned exchanged, const float *expected)
 {
     mf_error why = { 0 };
-    mf_session_options options = { .context_length = TOKENS_MAX, .chunk_rows = TOKENS_MAX };
-    must(mf_session_open(&search.session, search.model, &options, &why), &why);
+    mf_sequence_options options = { .context_length = TOKENS_MAX, .chunk_rows = TOKENS_MAX };
+    must(mf_sequence_open(&search.session, search.model, &options, &why), &why);
     search.session->session.forward.observer = &looking_on;
     search.last_row = count - 1;
     search.exchanged = exchanged;
     for (size_t i = 0; i < LAYERS_MAX; i++) search.gaps[i] = INFINITY;
-    must(mf_session_feed(search.session, ids, count, &why), &why);
+    must(mf_sequence_feed(search.session, MF_PHASE_PROMPT, ids, count, &why), &why);
     double found =
-        cosine(mf_session_logits(search.session), expected, mf_model_vocab_size(search.model));
-    mf_session_close(search.session);
+        cosine(mf_sequence_logits(search.session), expected, mf_model_vocab_size(search.model));
+    mf_sequence_close(search.session);
     return found;
 }
 

@@ -17,7 +17,7 @@ static const double points_apart_max = 0.5;
 
 static mf_engine *engine;
 static mf_model *model;
-static mf_session *session;
+static mf_sequence *session;
 static uint64_t bytes_of[2][LAYERS_MAX];
 static struct byte_writer file;
 static struct route_writer writer;
@@ -74,9 +74,9 @@ static void feed_text(void)
     must(mf_model_tokenize(model, tokens, length, &count, text, length, MF_SPECIAL_PARSE, &why),
          &why);
     assert_true(count >= TOKENS);
-    mf_session_watch_routes(session, watch, NULL);
-    must(mf_session_feed(session, tokens, TOKENS, &why), &why);
-    mf_session_watch_routes(session, NULL, NULL);
+    mf_sequence_watch_routes(session, watch, NULL);
+    must(mf_sequence_feed(session, MF_PHASE_PROMPT, tokens, TOKENS, &why), &why);
+    mf_sequence_watch_routes(session, NULL, NULL);
     must(route_writer_end(&writer, 0, &why), &why);
     route_writer_free(&writer);
     free(tokens);
@@ -90,16 +90,16 @@ static void open_all(uint64_t memory_bytes, uint32_t rows)
     mf_error why = { 0 };
     mf_engine_options engine_options = { .thread_count = 2 };
     mf_model_options options = { .memory_bytes = memory_bytes, .read_ahead = MF_READ_AHEAD_NEVER };
-    mf_session_options session_options = { .context_length = TOKENS, .chunk_rows = rows };
+    mf_sequence_options session_options = { .context_length = TOKENS, .chunk_rows = rows };
     snprintf(path, sizeof path, "%s/models/pebble", source ? source : ".");
     must(mf_engine_open(&engine, &engine_options, &why), &why);
     must(mf_model_open(&model, engine, path, &options, &why), &why);
-    must(mf_session_open(&session, model, &session_options, &why), &why);
+    must(mf_sequence_open(&session, model, &session_options, &why), &why);
 }
 
 static void close_all(void)
 {
-    mf_session_close(session);
+    mf_sequence_close(session);
     mf_model_close(model);
     mf_engine_close(engine);
     byte_writer_free(&file);
@@ -111,7 +111,7 @@ static void check(uint64_t memory_bytes)
     struct simulation_result found;
     mf_error why = { 0 };
     mf_stats stats;
-    mf_session_stats(session, &stats);
+    mf_sequence_stats(session, &stats);
     must(route_trace_open(&trace, &allocator_heap, file.bytes, file.count, &why), &why);
     struct simulation_setting setting = {
         .policy = CACHE_MOEFLUX,

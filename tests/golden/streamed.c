@@ -83,7 +83,7 @@ static size_t reads_repeated(void)
 struct opened {
     mf_engine *engine;
     mf_model *model;
-    mf_session *session;
+    mf_sequence *session;
 };
 
 static mf_status open_all(struct opened *out, const struct setting *setting, mf_error *why)
@@ -97,16 +97,16 @@ static mf_status open_all(struct opened *out, const struct setting *setting, mf_
                                .read_ahead = setting->read_ahead,
                                .expert_mode = setting->mode };
     if (setting->expert_bytes) model.memory_bytes = resident_bytes + setting->expert_bytes;
-    mf_session_options session = { .context_length = 128, .chunk_rows = CHUNK };
+    mf_sequence_options session = { .context_length = 128, .chunk_rows = CHUNK };
     mf_status status = mf_engine_open(&out->engine, &engine, why);
     if (status == MF_OK) status = mf_model_open(&out->model, out->engine, path, &model, why);
-    if (status == MF_OK) status = mf_session_open(&out->session, out->model, &session, why);
+    if (status == MF_OK) status = mf_sequence_open(&out->session, out->model, &session, why);
     return status;
 }
 
 static void close_all(struct opened *opened)
 {
-    mf_session_close(opened->session);
+    mf_sequence_close(opened->session);
     mf_model_close(opened->model);
     mf_engine_close(opened->engine);
 }
@@ -123,8 +123,9 @@ static void feed(const struct opened *o, float *out, size_t first, size_t count)
     mf_status status;
     unsigned failures = 0;
     for (;;) {
-        status = mf_session_feed_each(o->session, tokens + first, count, keep_logits,
-                                      out + first * vocab_size, &why);
+        status = mf_sequence_feed_each(
+            o->session, count == 1 ? MF_PHASE_GENERATED : MF_PHASE_PROMPT, tokens + first, count,
+            keep_logits, out + first * vocab_size, &why);
         assert_true(expert_store_check_invariants(o->model->experts));
         if (status != MF_ERR_IO || failing.fail_every == 0) break;
         assert_non_null(strstr(why.text, "expert "));
@@ -261,7 +262,7 @@ static void a_prompt_reads_no_expert_twice(void **state)
         if (round < 3) setting.expert_bytes = least;
         must(open_all(&o, &setting, &why), &why);
         reads_count = 0;
-        must(mf_session_feed(o.session, tokens, CHUNK, &why), &why);
+        must(mf_sequence_feed(o.session, MF_PHASE_PROMPT, tokens, CHUNK, &why), &why);
         expert_store_drop_all(o.model->experts); /* waits for what is still being read ahead */
         size_t reads = reads_count, repeated = reads_repeated();
         print_message("    %zu reads, %zu repeated\n", reads, repeated);

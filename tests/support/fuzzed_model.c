@@ -14,20 +14,21 @@ void must(bool condition)
 
 void fuzzed_model_run(mf_model *model)
 {
-    mf_session *session;
-    mf_session_options options = { .context_length = 4, .chunk_rows = 2 };
+    mf_sequence *session;
+    mf_sequence_options options = { .context_length = 4, .chunk_rows = 2 };
     const int32_t tokens[] = { 0, (int32_t)mf_model_vocab_size(model) - 1 };
     if (mf_model_context_length(model) < options.context_length) options.context_length = 1;
     mf_error why = { 0 };
-    if (mf_session_open(&session, model, &options, NULL) != MF_OK) return;
-    mf_status status = mf_session_feed(session, tokens, options.context_length == 1 ? 1 : 2, &why);
+    if (mf_sequence_open(&session, model, &options, NULL) != MF_OK) return;
+    mf_status status = mf_sequence_feed(session, MF_PHASE_PROMPT, tokens,
+                                        options.context_length == 1 ? 1 : 2, &why);
     /* Weights of zero and an epsilon of zero make NaN, which has an error of its own.  Experts are
      * read and compared with their checksums only when they are routed to. */
     bool other_bytes = status == MF_ERR_IO && strstr(why.text, "than were written there");
     must(status == MF_OK || status == MF_ERR_NOT_FINITE || other_bytes);
-    must(status == MF_OK ? mf_session_logits(session) != NULL : why.text[0] != '\0');
-    must(status == MF_OK || mf_session_position(session) == 0);
-    mf_session_close(session);
+    must(status == MF_OK ? mf_sequence_logits(session) != NULL : why.text[0] != '\0');
+    must(status == MF_OK || mf_sequence_position(session) == 0);
+    mf_sequence_close(session);
 }
 
 void fuzzed_model_encode(const mf_model *model)

@@ -46,19 +46,19 @@ void same_experts_free(struct same_experts *same)
     free(same->weights);
 }
 
-static void look_at(struct same_experts *same, mf_session *session, bool follow)
+static void look_at(struct same_experts *same, mf_sequence *session, bool follow)
 {
     same->follow = follow;
     same->forward = &session->session.forward;
     session->session.forward.observer = &same->observer;
 }
 
-void same_experts_lead(struct same_experts *same, mf_session *session)
+void same_experts_lead(struct same_experts *same, mf_sequence *session)
 {
     look_at(same, session, false);
 }
 
-void same_experts_follow(struct same_experts *same, mf_session *session)
+void same_experts_follow(struct same_experts *same, mf_sequence *session)
 {
     same->decisions = same->turned = 0;
     look_at(same, session, true);

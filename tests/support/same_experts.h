@@ -31,7 +31,7 @@ struct same_experts {
 
 void same_experts_init(struct same_experts *same, mf_model *model, size_t positions);
 void same_experts_free(struct same_experts *same);
-void same_experts_lead(struct same_experts *same, mf_session *session);
-void same_experts_follow(struct same_experts *same, mf_session *session);
+void same_experts_lead(struct same_experts *same, mf_sequence *session);
+void same_experts_follow(struct same_experts *same, mf_sequence *session);
 
 #endif

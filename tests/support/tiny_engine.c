@@ -32,12 +32,12 @@ void tiny_engine_close(struct tiny_engine *t)
     tiny_model_free(&t->tiny);
 }
 
-mf_session *tiny_session(struct tiny_engine *t, uint32_t chunk_rows)
+mf_sequence *tiny_session(struct tiny_engine *t, uint32_t chunk_rows)
 {
     mf_error why = { 0 };
-    mf_session *session;
-    tiny_must(mf_session_open(&session, t->model, &(mf_session_options){ .chunk_rows = chunk_rows },
-                              &why),
+    mf_sequence *session;
+    tiny_must(mf_sequence_open(&session, t->model,
+                               &(mf_sequence_options){ .chunk_rows = chunk_rows }, &why),
               &why);
     return session;
 }

@@ -3,9 +3,9 @@
  *
  *     struct tiny_engine t;
  *     tiny_engine_open(&t, &tiny_odd, &(mf_engine_options){ .thread_count = 2 });
- *     mf_session *session = tiny_session(&t, 0);
+ *     mf_sequence *session = tiny_session(&t, 0);
  *     ...
- *     mf_session_close(session);
+ *     mf_sequence_close(session);
  *     tiny_engine_close(&t);           fails the test when something leaked
  *
  * Threads: one. */
@@ -32,7 +32,7 @@ void tiny_engine_open(struct tiny_engine *t, const struct tiny_shape *shape,
 void tiny_engine_close(struct tiny_engine *t);
 
 /* A session with this chunk size (0: standard). */
-mf_session *tiny_session(struct tiny_engine *t, uint32_t chunk_rows);
+mf_sequence *tiny_session(struct tiny_engine *t, uint32_t chunk_rows);
 
 /* What a forward of this model is made of. */
 struct forward_parts tiny_parts(const struct tiny_engine *t);

@@ -12,18 +12,23 @@
 
 enum { TOKENS = 150 }; /* over two page edges */
 
-static float *copy_logits(const mf_session *session)
+static float *copy_logits(const mf_sequence *session)
 {
     size_t bytes = mf_model_vocab_size(session->model) * sizeof(float);
     float *copy = malloc(bytes);
-    assert_true(copy && mf_session_logits(session));
-    return memcpy(copy, mf_session_logits(session), bytes);
+    assert_true(copy && mf_sequence_logits(session));
+    return memcpy(copy, mf_sequence_logits(session), bytes);
 }
 
-static void must_feed(mf_session *session, const int32_t *tokens, size_t count)
+static void must_feed_as(mf_sequence *session, mf_phase phase, const int32_t *tokens, size_t count)
 {
     mf_error why = { 0 };
-    tiny_must(mf_session_feed(session, tokens, count, &why), &why);
+    tiny_must(mf_sequence_feed(session, phase, tokens, count, &why), &why);
+}
+
+static void must_feed(mf_sequence *session, const int32_t *tokens, size_t count)
+{
+    must_feed_as(session, MF_PHASE_PROMPT, tokens, count);
 }
 
 struct gathered {
@@ -45,12 +50,13 @@ static float *all_logits(struct tiny_engine *t, const int32_t *tokens, size_t co
     struct gathered g = { .vocab_size = t->tiny.shape.vocab_size };
     g.logits = malloc(count * g.vocab_size * sizeof(float));
     assert_non_null(g.logits);
-    mf_session *session = tiny_session(t, chunk);
-    tiny_must(mf_session_feed_each(session, tokens, count, gather, &g, &why), &why);
+    mf_sequence *session = tiny_session(t, chunk);
+    tiny_must(mf_sequence_feed_each(session, MF_PHASE_PROMPT, tokens, count, gather, &g, &why),
+              &why);
     assert_int_equal(g.next, count);
-    assert_memory_equal(mf_session_logits(session), g.logits + (count - 1) * g.vocab_size,
+    assert_memory_equal(mf_sequence_logits(session), g.logits + (count - 1) * g.vocab_size,
                         g.vocab_size * sizeof(float));
-    mf_session_close(session);
+    mf_sequence_close(session);
     return g.logits;
 }
 
@@ -61,12 +67,12 @@ static float *decoded_logits(struct tiny_engine *t, const int32_t *tokens, size_
     size_t vocab = t->tiny.shape.vocab_size;
     float *logits = malloc(count * vocab * sizeof(float));
     assert_non_null(logits);
-    mf_session *session = tiny_session(t, 64);
+    mf_sequence *session = tiny_session(t, 64);
     for (size_t i = 0; i < count; i++) {
-        tiny_must(mf_session_feed(session, tokens + i, 1, &why), &why);
-        memcpy(logits + i * vocab, mf_session_logits(session), vocab * sizeof(float));
+        tiny_must(mf_sequence_feed(session, MF_PHASE_GENERATED, tokens + i, 1, &why), &why);
+        memcpy(logits + i * vocab, mf_sequence_logits(session), vocab * sizeof(float));
     }
-    mf_session_close(session);
+    mf_sequence_close(session);
     return logits;
 }
 
@@ -209,25 +215,23 @@ static void chunks_and_threads_change_no_bit(void **state)
             check_chunks_and_threads(shapes[s], backends[b]);
 }
 
-/* A prompt at once, and the same tokens in feeds of every size.  A token alone is a generated
- * one: only the reference makes no difference between the two. */
-static void check_feeds(const struct tiny_shape *shape, const char *backend, size_t smallest)
+/* A prompt at once, and the same tokens in feeds of 1 to `largest`. */
+static void check_feeds(const struct tiny_shape *shape, const char *backend, size_t largest)
 {
     struct tiny_engine t;
     int32_t tokens[TOKENS];
     float *expected = expected_logits(shape, backend, tokens);
     size_t vocab = shape->vocab_size;
     tiny_engine_open(&t, shape, &(mf_engine_options){ .thread_count = 2, .backend = backend });
-    mf_session *session = tiny_session(&t, 16);
+    mf_sequence *session = tiny_session(&t, 16);
     for (size_t at = 0, count = 0; at < TOKENS; at += count) {
-        count = smallest + at % 23;
-        if (count + smallest > TOKENS - at) count = TOKENS - at;
+        count = min_size(1 + at % largest, TOKENS - at);
         must_feed(session, tokens + at, count);
-        assert_int_equal(mf_session_position(session), at + count);
-        assert_memory_equal(mf_session_logits(session), expected + (at + count - 1) * vocab,
+        assert_int_equal(mf_sequence_position(session), at + count);
+        assert_memory_equal(mf_sequence_logits(session), expected + (at + count - 1) * vocab,
                             vocab * sizeof(float));
     }
-    mf_session_close(session);
+    mf_sequence_close(session);
     tiny_engine_close(&t);
     free(expected);
 }
@@ -235,10 +239,11 @@ static void check_feeds(const struct tiny_shape *shape, const char *backend, siz
 static void feeds_of_any_size_give_the_same_bits(void **state)
 {
     (void)state;
-    for (size_t s = 0; s < COUNT_OF(shapes); s++) {
-        check_feeds(shapes[s], "reference", 1);
-        check_feeds(shapes[s], "cpu", 2);
-    }
+    for (size_t s = 0; s < COUNT_OF(shapes); s++)
+        for (size_t b = 0; b < COUNT_OF(backends); b++) {
+            check_feeds(shapes[s], backends[b], 1);
+            check_feeds(shapes[s], backends[b], 23);
+        }
 }
 
 /* Prompts and generated tokens in turn, to be freed: the logits behind each of both. */
@@ -253,14 +258,16 @@ static float *turns(const struct tiny_shape *shape, const char *backend, unsigne
     tiny_engine_open(&t, shape,
                      &(mf_engine_options){ .thread_count = threads, .backend = backend });
     tiny_tokens(tokens, &t, TOKENS);
-    mf_session *session = tiny_session(&t, chunk);
+    mf_sequence *session = tiny_session(&t, chunk);
     for (size_t at = 0; at < TOKENS; feeds++) {
-        size_t count = feeds % 5 == 0 ? 21 : 1;
-        must_feed(session, tokens + at, min_size(count, TOKENS - at));
-        memcpy(logits + at * vocab, mf_session_logits(session), vocab * sizeof *logits);
+        bool prompt = feeds % 5 == 0;
+        size_t count = prompt ? 21 : 1;
+        must_feed_as(session, prompt ? MF_PHASE_PROMPT : MF_PHASE_GENERATED, tokens + at,
+                     min_size(count, TOKENS - at));
+        memcpy(logits + at * vocab, mf_sequence_logits(session), vocab * sizeof *logits);
         at += count;
     }
-    mf_session_close(session);
+    mf_sequence_close(session);
     tiny_engine_close(&t);
     return logits;
 }
@@ -335,21 +342,21 @@ static void a_cleared_session_is_a_new_one(void **state)
         int32_t tokens[TOKENS];
         tiny_engine_open(&t, shapes[s], NULL);
         tiny_tokens(tokens, &t, TOKENS);
-        mf_session *session = tiny_session(&t, 0);
-        assert_null(mf_session_logits(session));
+        mf_sequence *session = tiny_session(&t, 0);
+        assert_null(mf_sequence_logits(session));
         must_feed(session, tokens, 0); /* none is a legal number */
-        assert_null(mf_session_logits(session));
+        assert_null(mf_sequence_logits(session));
         must_feed(session, tokens, 100);
         float *expected = copy_logits(session);
         must_feed(session, tokens + 100, 50);
-        mf_session_clear(session);
-        assert_int_equal(mf_session_position(session), 0);
-        assert_null(mf_session_logits(session));
+        mf_sequence_clear(session);
+        assert_int_equal(mf_sequence_position(session), 0);
+        assert_null(mf_sequence_logits(session));
         must_feed(session, tokens, 100);
-        assert_memory_equal(mf_session_logits(session), expected,
+        assert_memory_equal(mf_sequence_logits(session), expected,
                             shapes[s]->vocab_size * sizeof(float));
         free(expected);
-        mf_session_close(session);
+        mf_sequence_close(session);
         tiny_engine_close(&t);
     }
 }
@@ -365,18 +372,18 @@ static void attention_alone_can_be_cut_back(void **state)
     tiny_engine_open(&t, &shape, NULL);
     tiny_tokens(tokens, &t, TOKENS);
     float *expected = all_logits(&t, tokens, TOKENS, 0);
-    mf_session *session = tiny_session(&t, 0);
+    mf_sequence *session = tiny_session(&t, 0);
     must_feed(session, tokens, TOKENS);
     for (uint32_t keep = 140; keep > 0; keep -= 35) {
-        tiny_must(mf_session_truncate(session, keep, &why), &why);
-        assert_int_equal(mf_session_position(session), keep);
-        assert_null(mf_session_logits(session));
+        tiny_must(mf_sequence_truncate(session, keep, &why), &why);
+        assert_int_equal(mf_sequence_position(session), keep);
+        assert_null(mf_sequence_logits(session));
         must_feed(session, tokens + keep, 5);
-        assert_memory_equal(mf_session_logits(session), expected + (keep + 4) * shape.vocab_size,
+        assert_memory_equal(mf_sequence_logits(session), expected + (keep + 4) * shape.vocab_size,
                             shape.vocab_size * sizeof(float));
     }
     free(expected);
-    mf_session_close(session);
+    mf_sequence_close(session);
     tiny_engine_close(&t);
 }
 
@@ -388,20 +395,20 @@ static void hybrids_can_only_be_cleared(void **state)
     mf_error why = { 0 };
     tiny_engine_open(&t, &tiny_standard, NULL);
     tiny_tokens(tokens, &t, TOKENS);
-    mf_session *session = tiny_session(&t, 0);
+    mf_sequence *session = tiny_session(&t, 0);
     must_feed(session, tokens, 10);
     float *logits = copy_logits(session);
-    assert_int_equal(mf_session_truncate(session, 5, &why), MF_ERR_CANNOT_TRUNCATE);
-    assert_int_equal(mf_session_truncate(session, 11, &why), MF_ERR_ARGUMENT);
-    assert_int_equal(mf_session_truncate(session, 10, &why), MF_OK);
-    assert_int_equal(mf_session_position(session), 10);
-    assert_memory_equal(mf_session_logits(session), logits, 50 * sizeof(float));
-    assert_int_equal(mf_session_truncate(session, 0, &why), MF_OK);
-    assert_int_equal(mf_session_position(session), 0);
-    assert_null(mf_session_logits(session));
-    assert_int_equal(mf_session_truncate(NULL, 0, &why), MF_ERR_ARGUMENT);
+    assert_int_equal(mf_sequence_truncate(session, 5, &why), MF_ERR_CANNOT_TRUNCATE);
+    assert_int_equal(mf_sequence_truncate(session, 11, &why), MF_ERR_ARGUMENT);
+    assert_int_equal(mf_sequence_truncate(session, 10, &why), MF_OK);
+    assert_int_equal(mf_sequence_position(session), 10);
+    assert_memory_equal(mf_sequence_logits(session), logits, 50 * sizeof(float));
+    assert_int_equal(mf_sequence_truncate(session, 0, &why), MF_OK);
+    assert_int_equal(mf_sequence_position(session), 0);
+    assert_null(mf_sequence_logits(session));
+    assert_int_equal(mf_sequence_truncate(NULL, 0, &why), MF_ERR_ARGUMENT);
     free(logits);
-    mf_session_close(session);
+    mf_sequence_close(session);
     tiny_engine_close(&t);
 }
 
@@ -416,23 +423,35 @@ static void a_rehearsal_leaves_no_trace(void **state)
         tiny_engine_open(&t, shapes[s], NULL);
         tiny_tokens(tokens, &t, TOKENS);
         float *expected = all_logits(&t, tokens, TOKENS, 0);
-        mf_session *session = tiny_session(&t, 16);
+        mf_sequence *session = tiny_session(&t, 16);
         for (uint32_t at = 0; at < 60; at += 20) {
-            tiny_must(session_rehearse(&session->session, tokens + at + 30, 80, &why), &why);
-            assert_int_equal(mf_session_position(session), at);
-            assert_null(mf_session_logits(session));
+            tiny_must(session_rehearse(&session->session,
+                                       &(struct session_feed){ MF_PHASE_PROMPT, tokens + at + 30,
+                                                               80, NULL, NULL },
+                                       &why),
+                      &why);
+            assert_int_equal(mf_sequence_position(session), at);
+            assert_null(mf_sequence_logits(session));
             must_feed(session, tokens + at, 20);
-            assert_memory_equal(mf_session_logits(session),
+            assert_memory_equal(mf_sequence_logits(session),
                                 expected + (at + 19) * shapes[s]->vocab_size,
                                 shapes[s]->vocab_size * sizeof(float));
         }
         int32_t wrong = (int32_t)shapes[s]->vocab_size;
-        assert_int_equal(session_rehearse(&session->session, &wrong, 1, &why), MF_ERR_ARGUMENT);
-        assert_int_equal(session_rehearse(&session->session, tokens, 0, &why), MF_OK);
-        assert_int_equal(mf_session_position(session), 60);
-        assert_non_null(mf_session_logits(session)); /* neither of the two touched anything */
+        assert_int_equal(
+            session_rehearse(&session->session,
+                             &(struct session_feed){ MF_PHASE_PROMPT, &wrong, 1, NULL, NULL },
+                             &why),
+            MF_ERR_ARGUMENT);
+        assert_int_equal(
+            session_rehearse(&session->session,
+                             &(struct session_feed){ MF_PHASE_PROMPT, tokens, 0, NULL, NULL },
+                             &why),
+            MF_OK);
+        assert_int_equal(mf_sequence_position(session), 60);
+        assert_non_null(mf_sequence_logits(session)); /* neither of the two touched anything */
         free(expected);
-        mf_session_close(session);
+        mf_sequence_close(session);
         tiny_engine_close(&t);
     }
 }
@@ -443,7 +462,7 @@ static void sessions_do_not_see_each_other(void **state)
     (void)state;
     enum { COUNT = 4, STEPS = 40 };
     struct tiny_engine engines[2];
-    mf_session *sessions[COUNT];
+    mf_sequence *sessions[COUNT];
     int32_t tokens[TOKENS];
     float *expected[2];
     for (int i = 0; i < 2; i++) {
@@ -459,11 +478,11 @@ static void sessions_do_not_see_each_other(void **state)
             size_t count = step == 0 ? i + 1 : 1, at = step == 0 ? 0 : step + i;
             size_t vocab = mf_model_vocab_size(engines[i % 2].model);
             must_feed(sessions[i], tokens + at, count);
-            assert_memory_equal(mf_session_logits(sessions[i]),
+            assert_memory_equal(mf_sequence_logits(sessions[i]),
                                 expected[i % 2] + (at + count - 1) * vocab, vocab * sizeof(float));
         }
     }
-    for (int i = 0; i < COUNT; i++) mf_session_close(sessions[i]);
+    for (int i = 0; i < COUNT; i++) mf_sequence_close(sessions[i]);
     for (int i = 0; i < 2; i++) {
         free(expected[i]);
         tiny_engine_close(&engines[i]);
@@ -482,18 +501,18 @@ struct visitor {
 static bool visit(const struct visitor *v, size_t prompt)
 {
     size_t vocab = mf_model_vocab_size(v->t->model), at = prompt;
-    mf_session *session;
+    mf_sequence *session;
     mf_stats stats;
-    if (mf_session_open(&session, v->t->model, NULL, NULL) != MF_OK) return false;
-    bool good = mf_session_feed(session, v->tokens, prompt, NULL) == MF_OK;
+    if (mf_sequence_open(&session, v->t->model, NULL, NULL) != MF_OK) return false;
+    bool good = mf_sequence_feed(session, MF_PHASE_PROMPT, v->tokens, prompt, NULL) == MF_OK;
     for (; at < prompt + 10 && good; at++) {
-        mf_session_stats(session, &stats);
+        mf_sequence_stats(session, &stats);
         good = stats.decode_tokens == at - prompt &&
-               mf_session_feed(session, v->tokens + at, 1, NULL) == MF_OK &&
-               memcmp(mf_session_logits(session), v->expected + at * vocab,
+               mf_sequence_feed(session, MF_PHASE_GENERATED, v->tokens + at, 1, NULL) == MF_OK &&
+               memcmp(mf_sequence_logits(session), v->expected + at * vocab,
                       vocab * sizeof(float)) == 0;
     }
-    mf_session_close(session);
+    mf_sequence_close(session);
     return good;
 }
 
@@ -538,34 +557,39 @@ static void wrong_tokens_are_refused_and_change_nothing(void **state)
     tiny_engine_open(&t, &tiny_standard, NULL);
     tiny_tokens(tokens, &t, TOKENS);
     float *expected = all_logits(&t, tokens, 60, 0);
-    mf_session *session;
-    mf_session_options options = { .context_length = 60, .chunk_rows = 8 };
-    tiny_must(mf_session_open(&session, t.model, &options, &why), &why);
+    mf_sequence *session;
+    mf_sequence_options options = { .context_length = 60, .chunk_rows = 8 };
+    tiny_must(mf_sequence_open(&session, t.model, &options, &why), &why);
     must_feed(session, tokens, 40);
 
     int32_t bad[100];
     memcpy(bad, tokens + 40, sizeof bad);
     bad[19] = 50;
-    assert_int_equal(mf_session_feed(session, bad, 20, &why), MF_ERR_ARGUMENT);
+    assert_int_equal(mf_sequence_feed(session, MF_PHASE_PROMPT, bad, 20, &why), MF_ERR_ARGUMENT);
     assert_string_equal(why.text, "token 19 has the id 50, the model's vocabulary ends at 49");
     bad[19] = -1;
-    assert_int_equal(mf_session_feed(session, bad, 20, &why), MF_ERR_ARGUMENT);
+    assert_int_equal(mf_sequence_feed(session, MF_PHASE_PROMPT, bad, 20, &why), MF_ERR_ARGUMENT);
     bad[19] = tokens[59];
-    assert_int_equal(mf_session_feed(session, bad, 21, &why), MF_ERR_CONTEXT_FULL);
+    assert_int_equal(mf_sequence_feed(session, MF_PHASE_PROMPT, bad, 21, &why),
+                     MF_ERR_CONTEXT_FULL);
     assert_non_null(strstr(why.text, "the context holds 60 and 40 are taken"));
-    assert_int_equal(mf_session_feed(session, bad, 61, &why), MF_ERR_CONTEXT_FULL);
-    assert_int_equal(mf_session_feed(session, NULL, 1, &why), MF_ERR_ARGUMENT);
-    assert_int_equal(mf_session_feed(NULL, bad, 1, &why), MF_ERR_ARGUMENT);
-    assert_int_equal(mf_session_feed_each(session, bad, 1, NULL, NULL, &why), MF_ERR_ARGUMENT);
-    assert_int_equal(mf_session_feed(session, bad, 61, NULL), MF_ERR_CONTEXT_FULL);
+    assert_int_equal(mf_sequence_feed(session, MF_PHASE_PROMPT, bad, 61, &why),
+                     MF_ERR_CONTEXT_FULL);
+    assert_int_equal(mf_sequence_feed(session, MF_PHASE_GENERATED, NULL, 1, &why), MF_ERR_ARGUMENT);
+    assert_int_equal(mf_sequence_feed(NULL, MF_PHASE_GENERATED, bad, 1, &why), MF_ERR_ARGUMENT);
+    assert_int_equal(mf_sequence_feed_each(session, MF_PHASE_GENERATED, bad, 1, NULL, NULL, &why),
+                     MF_ERR_ARGUMENT);
+    assert_int_equal(mf_sequence_feed(session, MF_PHASE_PROMPT, bad, 61, NULL),
+                     MF_ERR_CONTEXT_FULL);
 
-    assert_int_equal(mf_session_position(session), 40);
-    assert_memory_equal(mf_session_logits(session), expected + 39 * 50, 50 * sizeof(float));
+    assert_int_equal(mf_sequence_position(session), 40);
+    assert_memory_equal(mf_sequence_logits(session), expected + 39 * 50, 50 * sizeof(float));
     must_feed(session, tokens + 40, 20);
-    assert_memory_equal(mf_session_logits(session), expected + 59 * 50, 50 * sizeof(float));
-    assert_int_equal(mf_session_feed(session, tokens, 1, &why), MF_ERR_CONTEXT_FULL);
-    assert_int_equal(mf_session_position(session), 60);
-    mf_session_close(session);
+    assert_memory_equal(mf_sequence_logits(session), expected + 59 * 50, 50 * sizeof(float));
+    assert_int_equal(mf_sequence_feed(session, MF_PHASE_GENERATED, tokens, 1, &why),
+                     MF_ERR_CONTEXT_FULL);
+    assert_int_equal(mf_sequence_position(session), 60);
+    mf_sequence_close(session);
     free(expected);
     tiny_engine_close(&t);
 }
@@ -575,16 +599,16 @@ static void wrong_options_are_refused(void **state)
     (void)state;
     struct tiny_engine t;
     mf_error why = { 0 };
-    mf_session *session = (mf_session *)&t;
+    mf_sequence *session = (mf_sequence *)&t;
     mf_engine *engine;
     mf_model *model;
     tiny_engine_open(&t, &tiny_standard, NULL);
-    mf_session_options options = { .context_length = 513 };
-    assert_int_equal(mf_session_open(&session, t.model, &options, &why), MF_ERR_ARGUMENT);
+    mf_sequence_options options = { .context_length = 513 };
+    assert_int_equal(mf_sequence_open(&session, t.model, &options, &why), MF_ERR_ARGUMENT);
     assert_null(session);
     assert_non_null(strstr(why.text, "513"));
-    assert_int_equal(mf_session_open(NULL, t.model, NULL, &why), MF_ERR_ARGUMENT);
-    assert_int_equal(mf_session_open(&session, NULL, NULL, &why), MF_ERR_ARGUMENT);
+    assert_int_equal(mf_sequence_open(NULL, t.model, NULL, &why), MF_ERR_ARGUMENT);
+    assert_int_equal(mf_sequence_open(&session, NULL, NULL, &why), MF_ERR_ARGUMENT);
     mf_engine_options unknown = { .backend = "tpu" };
     assert_int_equal(mf_engine_open(&engine, &unknown, &why), MF_ERR_ARGUMENT);
     assert_null(engine);
@@ -604,7 +628,7 @@ static void wrong_options_are_refused(void **state)
     assert_int_equal(mf_sampler_pick(sampler, NULL), -1); /* the logits of an empty session */
     mf_sampler_close(sampler);
     mf_sampler_close(NULL);
-    mf_session_close(NULL);
+    mf_sequence_close(NULL);
     mf_model_close(NULL);
     mf_engine_close(NULL);
     tiny_engine_close(&t);
@@ -657,17 +681,17 @@ static void nothing_is_allocated_after_open(void **state)
         mf_error why = { 0 };
         tiny_engine_open(&t, shapes[s], &(mf_engine_options){ .thread_count = 2 });
         tiny_tokens(tokens, &t, TOKENS);
-        mf_session *session = tiny_session(&t, 32);
+        mf_sequence *session = tiny_session(&t, 32);
         uint64_t calls = t.heap.calls;
         heap_guard_begin();
-        mf_status status = mf_session_feed(session, tokens, 100, &why);
+        mf_status status = mf_sequence_feed(session, MF_PHASE_PROMPT, tokens, 100, &why);
         for (size_t i = 100; i < TOKENS && status == MF_OK; i++)
-            status = mf_session_feed(session, tokens + i, 1, &why);
+            status = mf_sequence_feed(session, MF_PHASE_GENERATED, tokens + i, 1, &why);
         uint64_t allocations = heap_guard_end();
         tiny_must(status, &why);
         assert_int_equal(allocations, 0);
         assert_int_equal(t.heap.calls, calls);
-        mf_session_close(session);
+        mf_sequence_close(session);
         tiny_engine_close(&t);
     }
 }
@@ -680,13 +704,13 @@ static void work_is_counted(void **state)
     mf_stats stats;
     tiny_engine_open(&t, &tiny_standard, NULL);
     tiny_tokens(tokens, &t, TOKENS);
-    mf_session *session = tiny_session(&t, 0);
-    mf_session_stats(session, &stats);
+    mf_sequence *session = tiny_session(&t, 0);
+    mf_sequence_stats(session, &stats);
     assert_int_equal(stats.prompt_tokens + stats.decode_tokens + stats.expert_hits, 0);
     assert_int_equal(stats.experts_total, 4 * 6);
     must_feed(session, tokens, 30);
-    for (size_t i = 30; i < 40; i++) must_feed(session, tokens + i, 1);
-    mf_session_stats(session, &stats);
+    for (size_t i = 30; i < 40; i++) must_feed_as(session, MF_PHASE_GENERATED, tokens + i, 1);
+    mf_sequence_stats(session, &stats);
     assert_int_equal(stats.prompt_tokens, 30);
     assert_int_equal(stats.decode_tokens, 10);
     assert_true(stats.prompt_seconds > 0 && stats.decode_seconds > 0);
@@ -696,11 +720,11 @@ static void work_is_counted(void **state)
     /* ten tokens, four layers, two experts each; all but the misses were there */
     assert_true(stats.expert_hits + stats.expert_misses >= 10 * 4 * 2);
     assert_true(stats.experts_present <= stats.experts_total);
-    mf_session_reset_stats(session);
-    mf_session_stats(session, &stats);
+    mf_sequence_reset_stats(session);
+    mf_sequence_stats(session, &stats);
     assert_int_equal(stats.prompt_tokens + stats.decode_tokens + stats.expert_hits, 0);
     assert_int_equal(stats.disk_reads + stats.disk_bytes + stats.expert_bytes_read, 0);
-    mf_session_close(session);
+    mf_sequence_close(session);
     tiny_engine_close(&t);
 }
 
@@ -732,7 +756,7 @@ static void numbers_that_are_none_are_refused(void **state)
         struct tiny_shape shape = tiny_affine;
         mf_error why = { 0 };
         mf_model *model;
-        mf_session *session;
+        mf_sequence *session;
         int32_t tokens[20];
         shape.experts = shape.experts_per_token; /* so that the damaged one is chosen */
         tiny_engine_open(&t, &shape, NULL);
@@ -740,15 +764,16 @@ static void numbers_that_are_none_are_refused(void **state)
         damage(&t.tiny, cases[i].tensor, cases[i].layer, 0, cases[i].value);
         tiny_model_write(&t.tiny);
         tiny_must(mf_model_open(&model, t.engine, TINY_PATH, NULL, &why), &why);
-        tiny_must(mf_session_open(&session, model, NULL, &why), &why);
+        tiny_must(mf_sequence_open(&session, model, NULL, &why), &why);
         for (size_t count = 1; count <= COUNT_OF(tokens); count += 19) {
-            assert_int_equal(mf_session_feed(session, tokens, count, &why), MF_ERR_NOT_FINITE);
+            assert_int_equal(mf_sequence_feed(session, MF_PHASE_PROMPT, tokens, count, &why),
+                             MF_ERR_NOT_FINITE);
             if (!strstr(why.text, cases[i].says))
                 fail_msg("%s: nothing of \"%s\"", why.text, cases[i].says);
-            assert_int_equal(mf_session_position(session), 0); /* as it was before */
-            assert_null(mf_session_logits(session));
+            assert_int_equal(mf_sequence_position(session), 0); /* as it was before */
+            assert_null(mf_sequence_logits(session));
         }
-        mf_session_close(session);
+        mf_sequence_close(session);
         mf_model_close(model);
         tiny_engine_close(&t);
     }

@@ -178,12 +178,12 @@ static void every_failing_allocation_is_reported(void **state)
 
 enum { TOKENS = 40, PROMPT = 30 };
 
-static void feed_all(mf_session *session, const int32_t *tokens)
+static void feed_all(mf_sequence *session, const int32_t *tokens)
 {
     mf_error why = { 0 };
-    tiny_must(mf_session_feed(session, tokens, PROMPT, &why), &why);
+    tiny_must(mf_sequence_feed(session, MF_PHASE_PROMPT, tokens, PROMPT, &why), &why);
     for (size_t i = PROMPT; i < TOKENS; i++)
-        tiny_must(mf_session_feed(session, tokens + i, 1, &why), &why);
+        tiny_must(mf_sequence_feed(session, MF_PHASE_GENERATED, tokens + i, 1, &why), &why);
 }
 
 static double sum_of(const double *seconds)
@@ -224,23 +224,23 @@ static void stages_add_up(void **state)
     tiny_tokens(tokens, &t, TOKENS);
     bool known = false;
     for (int attempt = 0; attempt < 50 && !known; attempt++) { /* others use the machine, too */
-        mf_session *session = tiny_session(&t, 16);
+        mf_sequence *session = tiny_session(&t, 16);
         feed_all(session, tokens);
-        mf_session_stats(session, &stats);
+        mf_sequence_stats(session, &stats);
         check_times(stats.prompt_stage_seconds, stats.prompt_seconds);
         check_times(stats.decode_stage_seconds, stats.decode_seconds);
         known = is_mostly_known(&stats);
-        mf_session_reset_stats(session);
-        mf_session_stats(session, &stats);
+        mf_sequence_reset_stats(session);
+        mf_sequence_stats(session, &stats);
         assert_true(sum_of(stats.prompt_stage_seconds) + sum_of(stats.decode_stage_seconds) == 0);
-        mf_session_close(session);
+        mf_sequence_close(session);
     }
     assert_true(known);
     tiny_engine_close(&t);
 }
 
 /* Operations of one step, from the graphs themselves. */
-static size_t ops_of_step(const mf_session *session)
+static size_t ops_of_step(const mf_sequence *session)
 {
     const struct forward *f = &session->session.forward;
     size_t count = f->recipes.start.graph.op_count + f->recipes.head.graph.op_count;
@@ -292,12 +292,12 @@ static void a_trace_is_complete_and_changes_nothing(void **state)
         &traced, &tiny_standard,
         &(mf_engine_options){ .thread_count = 2, .trace = hear, .trace_user = &heard });
     tiny_tokens(tokens, &plain, TOKENS);
-    mf_session *expected = tiny_session(&plain, 16), *session = tiny_session(&traced, 16);
+    mf_sequence *expected = tiny_session(&plain, 16), *session = tiny_session(&traced, 16);
     feed_all(expected, tokens);
     heap_guard_begin();
     feed_all(session, tokens);
     assert_int_equal(heap_guard_end(), 0);
-    assert_memory_equal(mf_session_logits(session), mf_session_logits(expected),
+    assert_memory_equal(mf_sequence_logits(session), mf_sequence_logits(expected),
                         tiny_standard.vocab_size * sizeof(float));
     mf_engine_flush_trace(traced.engine);
     mf_engine_flush_trace(plain.engine);
@@ -320,8 +320,8 @@ static void a_trace_is_complete_and_changes_nothing(void **state)
     assert_int_equal(tally.tokens, TOKENS - PROMPT);
     assert_true(tally.reads_begun > 0);
     assert_int_equal(tally.reads_begun, tally.reads_ended);
-    mf_session_close(session);
-    mf_session_close(expected);
+    mf_sequence_close(session);
+    mf_sequence_close(expected);
     tiny_engine_close(&traced);
     tiny_engine_close(&plain);
     free(heard.events);
