@@ -41,6 +41,12 @@ struct mf_sequence {
     void *watch_user;
 };
 
+/* Zeroed memory for a handle, or NULL. */
+void *api_new_handle(const mf_allocator *allocator, size_t bytes);
+
+/* MF_ERR_ARGUMENT: this argument may not be NULL. */
+mf_status api_missing(mf_error *why, const char *argument);
+
 /* What the model may take in all, and what that leaves for experts. */
 uint64_t api_memory_limit(const mf_engine *engine, uint64_t memory_bytes);
 uint64_t api_budget_within(uint64_t limit, uint64_t resident_bytes, uint64_t session_bytes);
