@@ -2,6 +2,8 @@
 
 #include "support/tiny_engine.h"
 
+#include <stdlib.h>
+
 void tiny_must(mf_status status, const mf_error *why)
 {
     if (status != MF_OK) fail_msg("%s: %s (%s)", mf_status_name(status), why->text, why->origin);
@@ -57,4 +59,68 @@ void tiny_tokens(int32_t *out, const struct tiny_engine *t, size_t count)
         x = x * 1664525u + 1013904223u;
         out[i] = (int32_t)((x >> 8) % t->tiny.shape.vocab_size);
     }
+}
+
+float *tiny_copy_logits(const mf_sequence *session)
+{
+    size_t bytes = mf_model_vocab_size(session->model) * sizeof(float);
+    float *copy = malloc(bytes);
+    assert_true(copy && mf_sequence_logits(session));
+    return memcpy(copy, mf_sequence_logits(session), bytes);
+}
+
+void tiny_feed_as(mf_sequence *session, mf_phase phase, const int32_t *tokens, size_t count)
+{
+    mf_error why = { 0 };
+    tiny_must(mf_sequence_feed(session, phase, tokens, count, &why), &why);
+}
+
+void tiny_feed(mf_sequence *session, const int32_t *tokens, size_t count)
+{
+    tiny_feed_as(session, MF_PHASE_PROMPT, tokens, count);
+}
+
+struct gathered {
+    float *logits; /* [tokens][vocabulary] */
+    size_t vocab_size, next;
+};
+
+static void gather(void *user, size_t index, const float *logits)
+{
+    struct gathered *g = user;
+    assert_int_equal(index, g->next++);
+    memcpy(g->logits + index * g->vocab_size, logits, g->vocab_size * sizeof(float));
+}
+
+/* Every position's logits, to be freed. */
+float *tiny_all_logits(struct tiny_engine *t, const int32_t *tokens, size_t count, uint32_t chunk)
+{
+    mf_error why = { 0 };
+    struct gathered g = { .vocab_size = t->tiny.shape.vocab_size };
+    g.logits = malloc(count * g.vocab_size * sizeof(float));
+    assert_non_null(g.logits);
+    mf_sequence *session = tiny_session(t, chunk);
+    tiny_must(mf_sequence_feed_each(session, MF_PHASE_PROMPT, tokens, count, gather, &g, &why),
+              &why);
+    assert_int_equal(g.next, count);
+    assert_memory_equal(mf_sequence_logits(session), g.logits + (count - 1) * g.vocab_size,
+                        g.vocab_size * sizeof(float));
+    mf_sequence_close(session);
+    return g.logits;
+}
+
+/* The same, each token fed on its own, as it is when generated. */
+float *tiny_decoded_logits(struct tiny_engine *t, const int32_t *tokens, size_t count)
+{
+    mf_error why = { 0 };
+    size_t vocab = t->tiny.shape.vocab_size;
+    float *logits = malloc(count * vocab * sizeof(float));
+    assert_non_null(logits);
+    mf_sequence *session = tiny_session(t, 64);
+    for (size_t i = 0; i < count; i++) {
+        tiny_must(mf_sequence_feed(session, MF_PHASE_GENERATED, tokens + i, 1, &why), &why);
+        memcpy(logits + i * vocab, mf_sequence_logits(session), vocab * sizeof(float));
+    }
+    mf_sequence_close(session);
+    return logits;
 }

@@ -40,6 +40,16 @@ struct forward_parts tiny_parts(const struct tiny_engine *t);
 /* `count` tokens that the model has, the same every time. */
 void tiny_tokens(int32_t *out, const struct tiny_engine *t, size_t count);
 
+/* Feeds a prompt, or tokens of any phase; fails the test when that fails. */
+void tiny_feed(mf_sequence *sequence, const int32_t *tokens, size_t count);
+void tiny_feed_as(mf_sequence *sequence, mf_phase phase, const int32_t *tokens, size_t count);
+
+/* Logits, to be freed: the last ones; of every token of a prompt; of every token, fed as generated
+ * ones after the first. */
+float *tiny_copy_logits(const mf_sequence *sequence);
+float *tiny_all_logits(struct tiny_engine *t, const int32_t *tokens, size_t count, uint32_t chunk);
+float *tiny_decoded_logits(struct tiny_engine *t, const int32_t *tokens, size_t count);
+
 /* Fails the test with the error's sentence. */
 void tiny_must(mf_status status, const mf_error *why);
 
