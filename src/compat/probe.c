@@ -250,7 +250,7 @@ mf_status probe_embed(struct floats out, struct probe *p, const int32_t *tokens,
     return run_found(p, &place, &ports, why);
 }
 
-/* An operation of a id that belongs to the model (head) or to a layer. */
+/* An operation on a weight that belongs to the model (head) or to a layer. */
 static mf_status find_weight_op(struct place *out, const struct probe *p, uint32_t layer,
                                 enum op_kind kind, enum weight_id id, mf_error *why)
 {

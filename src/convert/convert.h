@@ -1,6 +1,6 @@
 /* convert.h: any checkpoint into the packed layout.
  *
- *     source ── described: every id checked, no weight read
+ *     source ── described: every weight checked, none read
  *       │
  *     plan      the manifest without checksums: what goes where, in which format
  *       │

@@ -1,4 +1,4 @@
-/* internal.h: what the files of the converter share; for src/model/convert*.c only. */
+/* internal.h: what the files of the converter share; for src/convert only. */
 #ifndef CONVERT_INTERNAL_H
 #define CONVERT_INTERNAL_H
 

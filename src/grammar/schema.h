@@ -17,7 +17,7 @@
  *   refused   not, if, dependent*, contains, uniqueItems, unevaluated* other than false,
  *             $dynamicRef; with `lenient` they are noted and not kept
  *   noted     a format that is not known; oneOf whose branches may overlap (taken as
- *             anyOf); keywords that nobody knows
+ *             anyOf); unknown keywords
  *
  * A schema is not to be trusted: depth, sizes and the number of rules are bounded. */
 #ifndef GRAMMAR_SCHEMA_H
@@ -35,7 +35,7 @@ struct json_schema_options {
     bool lenient;       /* a keyword that cannot be kept is noted instead of refused */
     bool between_tags;  /* "</" never stands in the text: JSON has other ways to write it */
     const json_t *root; /* what $ref starts from; NULL: the schema itself */
-    /* One sentence per thing that a user may want to know; NULL: nobody asks. */
+    /* One sentence per thing that a user may want to know; may be NULL. */
     void (*note)(void *user, const char *sentence);
     void *user;
 };

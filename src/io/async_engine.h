@@ -1,4 +1,4 @@
-/* async_engine.h: what the reader and its crews share; for src/files/async_read*.c only. */
+/* async_engine.h: what the reader and its crews share; for src/io only. */
 #ifndef IO_ASYNC_ENGINE_H
 #define IO_ASYNC_ENGINE_H
 

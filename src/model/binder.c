@@ -248,7 +248,7 @@ static mf_status read_tensor(const uint8_t **out, const struct binder *b,
 void binder_describe(struct weight *out, const struct binder *binder,
                      const struct weight_origin *origin)
 {
-    static const uint8_t not_read; /* what says that the id is bound */
+    static const uint8_t not_read; /* marks the weight as bound */
     *out = origin->shape;
     out->values = &not_read;
     struct weight_origin *listed = &binder->listing->origins[binder->listing->origin_count++];

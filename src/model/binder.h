@@ -30,7 +30,7 @@ struct matrix_source {
 struct matrix_need {
     const char *name; /* of the tensor with its values */
     uint64_t stack, rows, cols;
-    enum weight_id id; /* that it is read for */
+    enum weight_id id; /* it is bound to */
 };
 
 mf_status binder_find_matrix(struct matrix_source *out, const struct binder *binder,
@@ -44,7 +44,7 @@ void binder_name(char out[TENSOR_NAME_MAX], const char *prefix, const char *name
 bool binder_rule_name(char out[TENSOR_NAME_MAX], const struct binder *binder,
                       const struct tensor_rule *rule, uint32_t layer);
 
-/* Lists where a id comes from and marks it as bound, without data. */
+/* Lists where a weight comes from and marks it as bound, without data. */
 void binder_describe(struct weight *out, const struct binder *binder,
                      const struct weight_origin *origin);
 

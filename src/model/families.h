@@ -72,7 +72,7 @@ enum rule_kind {
     RULE_DELTA_BA,   /* rows per key head [b | a]: fills DELTA_B and DELTA_A */
 };
 
-/* A id that an earlier rule has filled is left alone: alternatives come first. */
+/* A weight that an earlier rule has bound is left alone: alternatives come first. */
 struct tensor_rule {
     enum weight_id id;
     enum rule_kind kind;

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Where the language model's tensors are, by whoever wrote the checkpoint. */
+/* Where the language model's tensors are, depending on the program that wrote the checkpoint. */
 static const struct {
     const char *prefix;
     const char *head_prefix;

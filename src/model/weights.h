@@ -3,7 +3,7 @@
  *     tensor directory ── bind ──┬── resident: read into the model's arena
  *      (names, extents)          └── experts: only where their bytes lie
  *
- * Every id of the family is bound and its shape checked when a model is
+ * Every weight of the family is bound and its shape checked when a model is
  * opened; a tensor that is missing or has another shape is named there. */
 #ifndef MODEL_WEIGHTS_H
 #define MODEL_WEIGHTS_H
@@ -38,7 +38,7 @@ struct layer_weights {
     const uint64_t *expert_checksums; /* [experts] of the packed layout, else NULL */
 };
 
-/* The tensors that a id, or two, are made from.  `shape` has no data. */
+/* The tensors that a weight, or two, are made from.  `shape` has no data. */
 struct weight_origin {
     enum weight_id id;
     bool vector; /* becomes f32 */
@@ -50,7 +50,7 @@ struct weights {
     struct weight weights[WEIGHT_COUNT]; /* SCOPE_MODEL: embedding, final norm, head */
     struct layer_weights *layers;        /* [layer_count] */
     uint64_t resident_bytes;
-    size_t ignored_count; /* tensors of the checkpoint that no id wanted */
+    size_t ignored_count; /* tensors of the checkpoint that no rule uses */
     bool gguf;            /* the tensors have GGUF's names */
     bool keeps_norms;     /* norms hold 1 + w, not w, where the family makes the difference */
 
@@ -80,11 +80,11 @@ mf_status weights_bind(struct weights *out, const struct weights_source *source,
 bool weights_is_extra(const char *name, uint32_t layer_count);
 
 /* Looks for a resident weight that is not a finite number, scale or value, and says which
- * ("row 3 of ROUTER in layer 7").  Reads all of them: for a message, not for every day. */
+ * ("row 3 of ROUTER in layer 7").  Scans all resident weights: only for error reporting. */
 bool weights_find_not_finite(char *out, size_t capacity, const struct weights *weights,
                              uint32_t layer_count);
 
-/* The vector in a id: weight->cols floats. */
+/* The vector held by a weight: weight->cols floats. */
 static inline const float *weight_vector(const struct weight *weight)
 {
     return (const float *)(const void *)weight->values;

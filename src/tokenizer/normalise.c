@@ -104,7 +104,7 @@ static mf_status decompose(struct code_points *out, const char *text, size_t len
         mf_status status = ARRAY_RESERVE(out->data, out->capacity, out->count + LONGEST, why);
         if (status != MF_OK) return status;
         uint32_t character;
-        int boundary = 0; /* of grapheme clusters, which nobody asked for */
+        int boundary = 0; /* of grapheme clusters: unused */
         at += utf8_decode(&character, text + at, length - at);
         utf8proc_ssize_t count =
             utf8proc_decompose_char((utf8proc_int32_t)character, out->data + out->count, LONGEST,
