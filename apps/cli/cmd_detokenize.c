@@ -119,22 +119,22 @@ static int run(const void *settings_, const struct arguments *arguments)
 {
     const struct detokenize_settings *settings = settings_;
     struct token_list list = { 0 };
-    struct tokenizer *tokenizer = NULL;
+    struct model_text text = { 0 };
     mf_error why = { .text = "" };
     int code = EXIT_DONE;
 
     (void)arguments;
     if (!settings->json_lines) code = read_list(&list, settings);
     if (code == EXIT_DONE &&
-        model_tokenizer_new(&tokenizer, settings->common.model, &why) != MF_OK) {
+        model_parts_open_tokenizer(&text, settings->common.model, &why) != MF_OK) {
         code = report(&why);
     }
     if (code == EXIT_DONE && settings->json_lines) {
-        code = json_lines_run(answer_line, tokenizer);
-    } else if (code == EXIT_DONE && detokenize_list(tokenizer, &list, &why) != MF_OK) {
+        code = json_lines_run(answer_line, text.tokenizer);
+    } else if (code == EXIT_DONE && detokenize_list(text.tokenizer, &list, &why) != MF_OK) {
         code = report(&why);
     }
-    tokenizer_free(tokenizer);
+    model_text_clear(&text);
     token_list_free(&list);
     return code;
 }

@@ -247,7 +247,7 @@ static mf_status report_perplexity(struct selftest *test, mf_error *why)
 /* Without a tokenizer any ids will do for comparing operations. */
 static mf_status make_tokens(struct selftest *test, mf_error *why)
 {
-    if (test->opened.model->model.tokenizer)
+    if (test->opened.model->text.tokenizer)
         return opened_tokenize(&test->tokens, &test->opened, text, sizeof text - 1, why);
     mf_status status = MF_OK;
     uint32_t vocab_size = config_of(test)->vocab_size;
@@ -265,7 +265,7 @@ static mf_status selftest(struct selftest *test, mf_error *why)
     mf_status status = make_tokens(test, why);
     if (status == MF_OK) status = compare_operations(test, why);
     if (status == MF_OK) report_router(test);
-    if (status == MF_OK && test->opened.model->model.tokenizer)
+    if (status == MF_OK && test->opened.model->text.tokenizer)
         status = report_perplexity(test, why);
     else if (status == MF_OK)
         printf("perplexity  not measured: the checkpoint has no tokenizer\n");

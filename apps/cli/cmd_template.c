@@ -35,8 +35,10 @@ static const struct option_group groups[] = { { "options", options, COUNT_OF(opt
 
 struct renderer {
     const struct template_settings *settings;
-    struct chat_template *chat; /* NULL: every line brings its own */
-    json_t *bos, *eos;          /* strings, or NULL */
+    struct model_text text;
+    struct chat_template *from_file;
+    const struct chat_template *chat; /* NULL: every line brings its own */
+    json_t *bos, *eos;                /* strings, or NULL */
 };
 
 static const struct jinja_options render_options = { .now = jinja_clock_local };
@@ -167,14 +169,17 @@ static mf_status open_renderer(struct renderer *out, const struct template_setti
     mf_status status = MF_OK;
 
     *out = (struct renderer){ .settings = settings };
-    if (settings->file) {
-        status = parse_file(&out->chat, settings->file, why);
-    } else {
-        status = model_template_new(&out->chat, settings->common.model, why);
-    }
+    if (settings->file) status = parse_file(&out->from_file, settings->file, why);
     if (status == MF_OK && (settings->common.model || !settings->file)) {
-        status = model_special_texts_new(&out->bos, &out->eos, settings->common.model, why);
+        status = model_parts_open(&out->text, settings->common.model, why);
+        out->bos = json_incref(out->text.bos);
+        out->eos = json_incref(out->text.eos);
     }
+    if (status == MF_OK && !settings->file && out->text.chat_error.status != MF_OK) {
+        *why = out->text.chat_error;
+        return why->status;
+    }
+    out->chat = settings->file ? out->from_file : out->text.chat;
     if (status == MF_OK && settings->bos) {
         json_decref(out->bos);
         out->bos = json_string(settings->bos);
@@ -201,7 +206,8 @@ static int run(const void *settings_, const struct arguments *arguments)
     } else if (render_input(&renderer, &why) != MF_OK) {
         code = report(&why);
     }
-    chat_template_free(renderer.chat);
+    chat_template_free(renderer.from_file);
+    model_text_clear(&renderer.text);
     json_decref(renderer.bos);
     json_decref(renderer.eos);
     return code;

@@ -112,19 +112,20 @@ static int run(const void *settings_, const struct arguments *arguments)
     const struct tokenize_settings *settings = settings_;
     struct line_context context = { .mode =
                                         settings->no_special ? SPECIAL_AS_TEXT : SPECIAL_PARSE };
-    struct tokenizer *tokenizer = NULL;
+    struct model_text text = { 0 };
     mf_error why = { .text = "" };
     int code = EXIT_DONE;
 
-    if (model_tokenizer_new(&tokenizer, settings->common.model, &why) != MF_OK) return report(&why);
-    context.tokenizer = tokenizer;
+    if (model_parts_open_tokenizer(&text, settings->common.model, &why) != MF_OK)
+        return report(&why);
+    context.tokenizer = text.tokenizer;
     if (settings->json_lines) {
         code = json_lines_run(answer_line, &context);
-    } else if (tokenize_input(tokenizer, context.mode,
+    } else if (tokenize_input(text.tokenizer, context.mode,
                               arguments->count ? arguments->values[0] : NULL, &why) != MF_OK) {
         code = report(&why);
     }
-    tokenizer_free(tokenizer);
+    model_text_clear(&text);
     return code;
 }
 

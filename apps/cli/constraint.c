@@ -120,14 +120,14 @@ static mf_status open_vocabulary(struct constraint *constraint, mf_error *why)
 {
     const struct model *model = &constraint->opened->model->model;
     struct answer_tokens tokens = {
-        .tokenizer = model->tokenizer,
+        .tokenizer = model->text->tokenizer,
         .family = constraint->form.family,
         .usable = model_usable_tokens(model),
         .end_tokens = model->config.end_tokens,
         .end_count = model->config.end_token_count,
     };
 
-    if (!model->tokenizer) return fail(why, MF_ERR_UNSUPPORTED, "the model has no tokenizer");
+    if (!model->text->tokenizer) return fail(why, MF_ERR_UNSUPPORTED, "the model has no tokenizer");
     return answer_vocabulary_new(&constraint->vocabulary, &allocator_heap, &tokens, why);
 }
 

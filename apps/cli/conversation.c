@@ -2,31 +2,30 @@
 
 #include "generation.h"
 #include "json_lines.h"
-#include "model_parts.h"
 
 #include "api/handles.h"
 #include "base/status.h"
 
 #include <stdlib.h>
 
-mf_status conversation_open(struct conversation *out, const struct opened *opened,
-                            const char *model, mf_error *why)
+mf_status conversation_open(struct conversation *out, const struct opened *opened, mf_error *why)
 {
-    mf_status status;
+    const struct model_text *text = &opened->model->text;
 
-    *out = (struct conversation){ .opened = opened, .messages = json_array() };
-    if (!out->messages) return fail_memory(why, sizeof *out);
-    status = model_template_new(&out->chat, model, why);
-    if (status == MF_OK) status = model_special_texts_new(&out->bos, &out->eos, model, why);
-    if (status != MF_OK) conversation_close(out);
-    return status;
+    if (text->chat_error.status != MF_OK) {
+        if (why) *why = text->chat_error;
+        return text->chat_error.status;
+    }
+    *out = (struct conversation){ .opened = opened,
+                                  .chat = text->chat,
+                                  .bos = text->bos,
+                                  .eos = text->eos,
+                                  .messages = json_array() };
+    return out->messages ? MF_OK : fail_memory(why, sizeof *out);
 }
 
 void conversation_close(struct conversation *conversation)
 {
-    chat_template_free(conversation->chat);
-    json_decref(conversation->bos);
-    json_decref(conversation->eos);
     json_decref(conversation->messages);
     json_decref(conversation->tools);
     token_list_free(&conversation->held);
@@ -151,7 +150,7 @@ static size_t rewind_session(struct conversation *conversation, const struct tok
 /* The id that stands before every prompt of this model, where the text has not brought it. */
 static mf_status prepend_bos(struct token_list *list, const struct opened *opened, mf_error *why)
 {
-    const struct tokenizer *tokenizer = opened->model->model.tokenizer;
+    const struct tokenizer *tokenizer = opened->model->text.tokenizer;
     int32_t bos = tokenizer ? tokenizer_bos(tokenizer) : -1;
     mf_status status;
 

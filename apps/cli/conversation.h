@@ -18,17 +18,16 @@ enum thinking { THINKING_DEFAULT, THINKING_ON, THINKING_OFF }; /* enable_thinkin
 
 struct conversation {
     const struct opened *opened;
-    struct chat_template *chat; /* NULL: the model has none, texts are continued as they are */
-    json_t *bos, *eos;          /* strings for the template, or NULL */
-    json_t *messages;           /* array of {"role":…,"content":…} */
-    json_t *tools;              /* array of what the model may call, or NULL */
+    const struct chat_template
+        *chat;         /* NULL: the model has none, texts are continued as they are */
+    json_t *bos, *eos; /* strings for the template, or NULL */
+    json_t *messages;  /* array of {"role":…,"content":…} */
+    json_t *tools;     /* array of what the model may call, or NULL */
     enum thinking thinking;
     struct token_list held; /* what the session has been fed */
 };
 
-/* `model` as typed after -m. */
-mf_status conversation_open(struct conversation *out, const struct opened *opened,
-                            const char *model, mf_error *why);
+mf_status conversation_open(struct conversation *out, const struct opened *opened, mf_error *why);
 void conversation_close(struct conversation *conversation);
 
 /* Appends a message; false: `text` is not UTF-8. */

@@ -43,10 +43,10 @@ mf_status runner_open(struct runner *out, const struct run_settings *settings, m
         status = recording_begin(&out->recording, &settings->recording, &out->opened, why);
     }
     if (status == MF_OK) {
-        status = conversation_open(&out->conversation, &out->opened, settings->common.model, why);
+        status = conversation_open(&out->conversation, &out->opened, why);
     }
-    if (status == MF_OK) status = sampling_wishes(&out->sampling, out->opened.path, why);
     if (status != MF_OK) return status;
+    out->sampling = out->opened.model->text.sampling;
     status = constraint_open(&out->constraint, &settings->constraint, &out->opened, why);
     if (status != MF_OK) return status;
     sampling_apply(&out->sampling, &settings->sampling);
@@ -120,7 +120,7 @@ mf_status runner_answer(struct runner *runner, const char *prompt, size_t length
     };
     struct answer_options options = {
         .terminal = &runner->terminal,
-        .tokenizer = runner->opened.model->model.tokenizer,
+        .tokenizer = runner->opened.model->text.tokenizer,
         .family = raw ? NULL : runner->family,
         .tools = runner->conversation.tools,
         .prompt = prompt,

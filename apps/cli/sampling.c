@@ -36,48 +36,6 @@ const struct option sampling_options[SAMPLING_OPTION_COUNT] = {
       .help = "end before this text, wherever it begins; may be given several times" },
 };
 
-static mf_status read_wishes(struct sampler_options *out, const char *path, mf_error *why)
-{
-    json_t *json = NULL;
-    bool samples = true;
-    double temperature = (double)out->temperature, top_p = (double)out->top_p;
-    double min_p = (double)out->min_p, repetition = (double)out->repetition_penalty;
-    uint64_t top_k = (uint64_t)out->top_k;
-    mf_status status = json_read_file_new(&json, &files_posix, path, 1 << 20, why);
-
-    if (status == MF_OK) status = json_maybe_flag(&samples, json, "do_sample", path, why);
-    if (status == MF_OK) status = json_maybe_real(&temperature, json, "temperature", path, why);
-    if (status == MF_OK) status = json_maybe_real(&top_p, json, "top_p", path, why);
-    if (status == MF_OK) status = json_maybe_real(&min_p, json, "min_p", path, why);
-    if (status == MF_OK) {
-        status = json_maybe_real(&repetition, json, "repetition_penalty", path, why);
-    }
-    if (status == MF_OK) status = json_maybe_count(&top_k, json, "top_k", 0, 1 << 24, path, why);
-    json_decref(json);
-    if (status != MF_OK) return status;
-    out->temperature = samples ? (float)temperature : 0.0f;
-    out->top_p = (float)top_p;
-    out->min_p = (float)min_p;
-    out->repetition_penalty = (float)repetition;
-    out->top_k = (int32_t)top_k;
-    return MF_OK;
-}
-
-mf_status sampling_wishes(struct sampler_options *out, const char *model_path, mf_error *why)
-{
-    char path[PATH_CAPACITY];
-    mf_status status;
-
-    sampler_options_default(out);
-    out->temperature = 0.7f;
-    out->top_k = 40;
-    out->top_p = 0.9f;
-    status = path_join(path, sizeof path, model_path, "generation_config.json", why);
-    /* A .gguf file has no files below it: there is none then. */
-    if (status != MF_OK || !file_exists(&files_posix, path)) return status;
-    return read_wishes(out, path, why);
-}
-
 static void apply_real(float *out, const struct maybe_real *given)
 {
     if (given->given) *out = (float)given->value;

@@ -21,10 +21,6 @@ struct sampling_settings {
 enum { SAMPLING_OPTION_COUNT = 11 };
 extern const struct option sampling_options[SAMPLING_OPTION_COUNT];
 
-/* What `model_path`/generation_config.json asks for; where it is silent or absent,
- * temperature 0.7, top-k 40, top-p 0.9. */
-mf_status sampling_wishes(struct sampler_options *out, const char *model_path, mf_error *why);
-
 /* Puts what was given on the command line over `options`. */
 void sampling_apply(struct sampler_options *options, const struct sampling_settings *settings);
 

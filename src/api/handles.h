@@ -28,6 +28,7 @@ struct mf_engine {
 struct mf_model {
     mf_engine *engine;
     struct model model;
+    struct model_text text; /* tokenizer, chat template, special tokens, generation defaults */
     struct expert_store *experts;
     uint64_t memory_bytes;  /* for weights, sessions and experts */
     uint64_t session_bytes; /* of all that are open */

@@ -59,6 +59,7 @@ mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
                                    .allocator = &engine->allocator,
                                    .path = path,
                                    .ancestors = ancestors,
+                                   .text = &model->text,
                                    .logger = &engine->logger,
                                    .uncached = options->memory_bytes != 0 };
     mf_status status = model_open(&model->model, &source, why);
@@ -93,6 +94,7 @@ void mf_model_close(mf_model *model)
     mf_engine *engine = model->engine;
     expert_store_free(model->experts);
     model_close(&model->model);
+    model_text_clear(&model->text);
     engine->allocator.release(engine->allocator.user, model, sizeof *model);
 }
 

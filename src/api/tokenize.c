@@ -5,7 +5,7 @@
 
 static mf_status need_tokenizer(const mf_model *model, mf_error *why)
 {
-    if (model->model.tokenizer) return MF_OK;
+    if (model->text.tokenizer) return MF_OK;
     return fail(why, MF_ERR_UNSUPPORTED, "%s has no tokenizer.json", model->model.path);
 }
 
@@ -25,7 +25,7 @@ mf_status mf_model_tokenize(const mf_model *model, int32_t *out, size_t capacity
     *count = 0;
     mf_status status = need_tokenizer(model, why);
     if (status == MF_OK)
-        status = tokenizer_encode(&list, model->model.tokenizer, text, length, modes[special], why);
+        status = tokenizer_encode(&list, model->text.tokenizer, text, length, modes[special], why);
     if (status == MF_OK) {
         *count = list.count;
         if (list.count > capacity)
@@ -41,6 +41,6 @@ mf_status mf_model_tokenize(const mf_model *model, int32_t *out, size_t capacity
 const char *mf_model_token_bytes(const mf_model *model, int32_t token, size_t *length)
 {
     *length = 0;
-    if (!model->model.tokenizer) return NULL;
-    return tokenizer_token_bytes(model->model.tokenizer, token, length);
+    if (!model->text.tokenizer) return NULL;
+    return tokenizer_token_bytes(model->text.tokenizer, token, length);
 }

@@ -124,6 +124,34 @@ void file_forget(const struct file *file)
     if (descriptor >= 0) posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
 }
 
+/* Of an open file, which it closes. */
+static mf_status read_whole_new(char **out, size_t *length, struct file *file, size_t limit,
+                                mf_error *why)
+{
+    mf_status status;
+    char *text = NULL;
+    if (file->size > limit) {
+        status = fail(why, MF_ERR_FORMAT, "%s has %llu bytes, at most %zu are accepted", file->path,
+                      (unsigned long long)file->size, limit);
+        goto done;
+    }
+    text = malloc((size_t)file->size + 1);
+    if (!text) {
+        status = fail_memory(why, (size_t)file->size + 1);
+        goto done;
+    }
+    status = file_read(file, text, 0, (size_t)file->size, why);
+    if (status != MF_OK) goto done;
+    text[file->size] = '\0';
+    *out = text;
+    *length = (size_t)file->size;
+    text = NULL; /* the caller's now */
+done:
+    free(text);
+    file_close(file);
+    return status;
+}
+
 mf_status file_read_whole_new(char **out, size_t *length, const mf_files *files, const char *path,
                               size_t limit, mf_error *why)
 {
@@ -131,29 +159,19 @@ mf_status file_read_whole_new(char **out, size_t *length, const mf_files *files,
     *out = NULL;
     *length = 0;
     mf_status status = file_open(&file, files, path, why);
-    if (status != MF_OK) return status;
+    return status == MF_OK ? read_whole_new(out, length, &file, limit, why) : status;
+}
 
-    char *text = NULL;
-    if (file.size > limit) {
-        status = fail(why, MF_ERR_FORMAT, "%s has %llu bytes, at most %zu are accepted", path,
-                      (unsigned long long)file.size, limit);
-        goto done;
-    }
-    text = malloc((size_t)file.size + 1);
-    if (!text) {
-        status = fail_memory(why, (size_t)file.size + 1);
-        goto done;
-    }
-    status = file_read(&file, text, 0, (size_t)file.size, why);
-    if (status != MF_OK) goto done;
-    text[file.size] = '\0';
-    *out = text;
-    *length = (size_t)file.size;
-    text = NULL; /* the caller's now */
-done:
-    free(text);
-    file_close(&file);
-    return status;
+mf_status file_read_maybe_new(char **out, size_t *length, const mf_files *files, const char *path,
+                              size_t limit, mf_error *why)
+{
+    struct file file = { .files = files, .path = path };
+    *out = NULL;
+    *length = 0;
+    int result = files->open(files->user, path, &file.handle, &file.size);
+    if (result == -ENOENT) return MF_OK;
+    if (result != 0) return fail_errno(why, MF_ERR_IO, -result, "%s cannot be opened", path);
+    return read_whole_new(out, length, &file, limit, why);
 }
 
 bool file_exists(const mf_files *files, const char *path)

@@ -35,6 +35,10 @@ void file_forget(const struct file *file);
 mf_status file_read_whole_new(char **out, size_t *length, const mf_files *files, const char *path,
                               size_t limit, mf_error *why);
 
+/* The same where the file may be missing: then MF_OK, and *out is NULL. */
+mf_status file_read_maybe_new(char **out, size_t *length, const mf_files *files, const char *path,
+                              size_t limit, mf_error *why);
+
 /* True if `path` can be opened. */
 bool file_exists(const mf_files *files, const char *path);
 

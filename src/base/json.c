@@ -15,6 +15,18 @@ mf_status json_parse_new(json_t **out, const char *text, size_t length, const ch
                 problem.line, problem.column, problem.text);
 }
 
+static mf_status parse_object_new(json_t **out, const char *text, size_t length, const char *where,
+                                  mf_error *why)
+{
+    mf_status status = json_parse_new(out, text, length, where, why);
+    if (status != MF_OK || json_is_object(*out)) return status;
+    status =
+        fail(why, MF_ERR_FORMAT, "%s holds %s, an object was expected", where, json_kind(*out));
+    json_decref(*out);
+    *out = NULL;
+    return status;
+}
+
 mf_status json_read_file_new(json_t **out, const mf_files *files, const char *path, size_t limit,
                              mf_error *why)
 {
@@ -23,14 +35,21 @@ mf_status json_read_file_new(json_t **out, const mf_files *files, const char *pa
     *out = NULL;
     mf_status status = file_read_whole_new(&text, &length, files, path, limit, why);
     if (status != MF_OK) return status;
-    status = json_parse_new(out, text, length, path, why);
+    status = parse_object_new(out, text, length, path, why);
     free(text);
-    if (status == MF_OK && !json_is_object(*out)) {
-        status =
-            fail(why, MF_ERR_FORMAT, "%s holds %s, an object was expected", path, json_kind(*out));
-        json_decref(*out);
-        *out = NULL;
-    }
+    return status;
+}
+
+mf_status json_read_maybe_new(json_t **out, const mf_files *files, const char *directory,
+                              const char *name, size_t limit, mf_error *why)
+{
+    char path[PATH_CAPACITY], *text = NULL;
+    size_t length;
+    *out = NULL;
+    mf_status status = path_join(path, sizeof path, directory, name, why);
+    if (status == MF_OK) status = file_read_maybe_new(&text, &length, files, path, limit, why);
+    if (status == MF_OK && text) status = parse_object_new(out, text, length, path, why);
+    free(text);
     return status;
 }
 

@@ -17,6 +17,10 @@ mf_status json_parse_new(json_t **out, const char *text, size_t length, const ch
 mf_status json_read_file_new(json_t **out, const mf_files *files, const char *path, size_t limit,
                              mf_error *why);
 
+/* The object in the file `directory`/`name`; MF_OK and NULL where there is no such file. */
+mf_status json_read_maybe_new(json_t **out, const mf_files *files, const char *directory,
+                              const char *name, size_t limit, mf_error *why);
+
 /* A field that must be there, and a whole number between `low` and `high`. */
 mf_status json_need_count(uint64_t *out, const json_t *object, const char *key, uint64_t low,
                           uint64_t high, const char *where, mf_error *why);

@@ -63,18 +63,6 @@ const char *chat_template_source(const struct chat_template *chat)
     return chat->source;
 }
 
-static mf_status open_text(struct chat_template **out, const mf_files *files, const char *path,
-                           mf_error *why)
-{
-    char *text;
-    size_t length;
-    mf_status status = file_read_whole_new(&text, &length, files, path, SOURCE_LIMIT, why);
-    if (status != MF_OK) return status;
-    status = chat_template_parse_new(out, text, length, path, why);
-    free(text);
-    return status;
-}
-
 /* The template of that name in [{"name": …, "template": …}, …]; NULL: there is none. */
 static const json_t *named_template(const json_t *list, const char *name)
 {
@@ -117,39 +105,48 @@ static mf_status parse_field(struct chat_template **out, const json_t *field, co
     return status;
 }
 
-static mf_status open_field(struct chat_template **out, const mf_files *files, const char *path,
-                            mf_error *why)
+static mf_status parse_config(struct chat_template **out, const json_t *json, const char *where,
+                              mf_error *why)
 {
-    json_t *json;
-    mf_status status = json_read_file_new(&json, files, path, CONFIG_LIMIT, why);
-    if (status != MF_OK) return status;
     const json_t *field = json_object_get(json, "chat_template");
-    if (field && !json_is_null(field)) status = parse_field(out, field, path, why);
+    return field && !json_is_null(field) ? parse_field(out, field, where, why) : MF_OK;
+}
+
+/* chat_template.jinja; *out stays NULL where there is none. */
+static mf_status open_source(struct chat_template **out, const mf_files *files,
+                             const char *directory, mf_error *why)
+{
+    char path[PATH_CAPACITY], *text = NULL;
+    size_t length;
+    mf_status status = path_join(path, sizeof path, directory, "chat_template.jinja", why);
+    if (status == MF_OK)
+        status = file_read_maybe_new(&text, &length, files, path, SOURCE_LIMIT, why);
+    if (status == MF_OK && text) status = chat_template_parse_new(out, text, length, path, why);
+    free(text);
+    return status;
+}
+
+/* chat_template.json, the same. */
+static mf_status open_json(struct chat_template **out, const mf_files *files, const char *directory,
+                           mf_error *why)
+{
+    static const char name[] = "chat_template.json";
+    json_t *json;
+    mf_status status = json_read_maybe_new(&json, files, directory, name, CONFIG_LIMIT, why);
+    if (status == MF_OK && json) status = parse_config(out, json, name, why);
     json_decref(json);
     return status;
 }
 
 mf_status chat_template_open_new(struct chat_template **out, const mf_files *files,
-                                 const char *directory, mf_error *why)
+                                 const char *directory, const json_t *config, mf_error *why)
 {
-    static const struct {
-        const char *name;
-        mf_status (*open)(struct chat_template **, const mf_files *, const char *, mf_error *);
-    } places[] = {
-        { "chat_template.jinja", open_text },
-        { "chat_template.json", open_field },
-        { "tokenizer_config.json", open_field },
-    };
     *out = NULL;
-    for (size_t i = 0; i < COUNT_OF(places) && !*out; i++) {
-        char path[PATH_CAPACITY];
-        mf_status status = path_join(path, sizeof path, directory, places[i].name, why);
-        if (status != MF_OK) return status;
-        if (!file_exists(files, path)) continue;
-        status = places[i].open(out, files, path, why);
-        if (status != MF_OK) return status;
-    }
-    return MF_OK;
+    mf_status status = open_source(out, files, directory, why);
+    if (status == MF_OK && !*out) status = open_json(out, files, directory, why);
+    if (status == MF_OK && !*out && config)
+        status = parse_config(out, config, "tokenizer_config.json", why);
+    return status;
 }
 
 /* ------------------------------------------------------------------ rendering */

@@ -28,11 +28,12 @@ struct chat_template;
 mf_status chat_template_parse_new(struct chat_template **out, const char *source, size_t length,
                                   const char *where, mf_error *why);
 
-/* The template of a model directory: chat_template.jinja, else chat_template.json, else
- * tokenizer_config.json (a string, or a list of named templates, of which `default` is taken and
- * `tool_use` whenever a conversation has tools).  A directory without one: MF_OK and *out NULL. */
+/* The template of a model directory: chat_template.jinja, else chat_template.json, else that of
+ * `config`, the parsed tokenizer_config.json or NULL (a string, or a list of named templates, of
+ * which `default` is taken and `tool_use` whenever a conversation has tools).  A directory without
+ * one: MF_OK and *out NULL. */
 mf_status chat_template_open_new(struct chat_template **out, const mf_files *files,
-                                 const char *directory, mf_error *why);
+                                 const char *directory, const json_t *config, mf_error *why);
 
 void chat_template_free(struct chat_template *chat);
 

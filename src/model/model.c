@@ -13,14 +13,12 @@
 enum { CONFIG_BYTES_MAX = 64 << 20 };
 
 static mf_status read_json(json_t **out, const mf_files *files, const char *directory,
-                           const char *name, bool required, mf_error *why)
+                           const char *name, mf_error *why)
 {
     char path[PATH_CAPACITY];
     *out = NULL;
     mf_status status = path_join(path, sizeof path, directory, name, why);
-    if (status != MF_OK) return status;
-    if (!required && !file_exists(files, path)) return MF_OK;
-    return json_read_file_new(out, files, path, CONFIG_BYTES_MAX, why);
+    return status == MF_OK ? json_read_file_new(out, files, path, CONFIG_BYTES_MAX, why) : status;
 }
 
 static mf_status name_model(struct model *m, const char *path, mf_error *why)
@@ -53,36 +51,26 @@ static mf_status bind(struct model *m, const json_t *config_json, bool repacked,
     return weights_bind(&m->weights, &source, &m->arena, why);
 }
 
-static mf_status check_tokenizer(const struct model *m, mf_error *why)
+static mf_status check_tokenizer(const struct model *m, const struct tokenizer *tokenizer,
+                                 mf_error *why)
 {
-    if (!m->tokenizer || tokenizer_size(m->tokenizer) <= m->config.vocab_size) return MF_OK;
+    if (!tokenizer || tokenizer_size(tokenizer) <= m->config.vocab_size) return MF_OK;
     return fail(why, MF_ERR_MISMATCH,
                 "%s: the tokenizer has ids up to %zu, the model's vocabulary ends at %u", m->path,
-                tokenizer_size(m->tokenizer) - 1, m->config.vocab_size - 1);
+                tokenizer_size(tokenizer) - 1, m->config.vocab_size - 1);
 }
 
 /* ------------------------------------------------ directories with config.json */
 
 /* End tokens that config.json does not know, which is usual. */
-static mf_status read_more_end_tokens(struct model *m, const mf_files *files, const char *directory,
-                                      mf_error *why)
+static mf_status add_end_tokens(struct model *m, const struct model_text *text, mf_error *why)
 {
-    json_t *json;
-    mf_status status = read_json(&json, files, directory, "generation_config.json", false, why);
-    if (status == MF_OK && json)
-        status = config_add_end_tokens(&m->config, json, "generation_config.json", why);
-    json_decref(json);
-    if (status != MF_OK || !m->tokenizer) return status;
-
-    status = read_json(&json, files, directory, "tokenizer_config.json", false, why);
-    const json_t *entry = json_object_get(json, "eos_token");
-    if (json_is_object(entry)) entry = json_object_get(entry, "content");
-    int32_t id =
-        json_is_string(entry) ? tokenizer_find(m->tokenizer, json_string_value(entry)) : -1;
-    if (status == MF_OK && id >= 0)
-        status = config_add_end_token(&m->config, id, "tokenizer_config.json", why);
-    json_decref(json);
-    return status;
+    mf_status status = MF_OK;
+    if (text->generation)
+        status = config_add_end_tokens(&m->config, text->generation, "generation_config.json", why);
+    if (status != MF_OK || !text->tokenizer || !text->eos) return status;
+    int32_t id = tokenizer_find(text->tokenizer, json_string_value(text->eos));
+    return id >= 0 ? config_add_end_token(&m->config, id, "tokenizer_config.json", why) : MF_OK;
 }
 
 /* Where a checkpoint's parts other than its tensors are. */
@@ -91,36 +79,22 @@ struct parts {
     const char *artifacts; /* the ancestors' directory of weights and tokenizer.bin, or NULL */
 };
 
-/* NULL where there is none. */
-static mf_status open_tokenizer(struct tokenizer **out, const mf_files *files,
-                                const struct parts *parts, const struct family *family,
-                                mf_error *why)
-{
-    bool present = false;
-    *out = NULL;
-    mf_status status = tokenizer_probe(&present, files, parts->config, why);
-    if (status != MF_OK) return status;
-    if (present) return tokenizer_open_new(out, files, parts->config, why);
-    if (!parts->artifacts) return MF_OK;
-    struct ancestors_tokenizer packed = { parts->artifacts, parts->config, family->pre_tokenizer };
-    return tokenizer_open_ancestors_new(out, files, &packed, why);
-}
-
 /* The tensors have been listed. */
 static mf_status open_around_config(struct model *m, const struct model_source *source,
                                     const struct parts *parts, mf_error *why)
 {
     json_t *json = NULL;
     const mf_files *files = source->files;
-    mf_status status = read_json(&json, files, parts->config, "config.json", true, why);
+    mf_status status = read_json(&json, files, parts->config, "config.json", why);
     if (status == MF_OK) status = config_parse(&m->config, json, &m->arena, m->path, why);
     bool repacked = parts->artifacts && !is_packed(m);
     if (status == MF_OK) status = bind(m, json, repacked, source, why);
-    if (status == MF_OK)
-        status = open_tokenizer(&m->tokenizer, files, parts, m->config.family, why);
-    if (status == MF_OK) status = read_more_end_tokens(m, files, parts->config, why);
     json_decref(json);
-    return status;
+    if (status != MF_OK) return status;
+    struct model_text_source text = { files, parts->config, parts->artifacts,
+                                      m->config.family->pre_tokenizer };
+    status = model_text_open(source->text, &text, why);
+    return status == MF_OK ? add_end_tokens(m, source->text, why) : status;
 }
 
 static mf_status open_directory(struct model *m, const struct model_source *source, mf_error *why)
@@ -169,9 +143,7 @@ static mf_status open_around_metadata(struct model *m, const struct model_source
                  "%s says nothing of the router's groups; %u of %u are taken, as in DeepSeek-V3",
                  m->path, m->config.router_top_groups, m->config.router_groups);
     if (status == MF_OK) status = bind(m, NULL, false, source, why);
-    if (status == MF_OK && metadata_find(&m->metadata, "tokenizer.ggml.tokens"))
-        status = tokenizer_from_metadata_new(&m->tokenizer, &m->metadata, why);
-    return status;
+    return status == MF_OK ? model_text_from_metadata(source->text, &m->metadata, why) : status;
 }
 
 static mf_status open_gguf(struct model *m, const struct model_source *source, mf_error *why)
@@ -247,7 +219,7 @@ static mf_status open_parts(struct model *m, const struct model_source *source, 
         status = open_gguf(m, source, why);
     else
         status = open_directory(m, source, why);
-    return status == MF_OK ? check_tokenizer(m, why) : status;
+    return status == MF_OK ? check_tokenizer(m, source->text->tokenizer, why) : status;
 }
 
 mf_status model_open(struct model *out, const struct model_source *source, mf_error *why)
@@ -258,14 +230,21 @@ mf_status model_open(struct model *out, const struct model_source *source, mf_er
     out->directory.uncached = source->uncached;
     metadata_init(&out->metadata, source->allocator);
     packed_manifest_init(&out->packed, source->allocator);
-    mf_status status = open_parts(out, source, why);
-    if (status != MF_OK) model_close(out);
+    struct model_text unwanted = { 0 };
+    struct model_source chosen = *source;
+    if (!chosen.text) chosen.text = &unwanted;
+    *chosen.text = (struct model_text){ 0 };
+    mf_status status = open_parts(out, &chosen, why);
+    out->text = source->text;
+    model_text_clear(&unwanted);
+    if (status == MF_OK) return MF_OK;
+    model_text_clear(chosen.text);
+    model_close(out);
     return status;
 }
 
 void model_close(struct model *model)
 {
-    tokenizer_free(model->tokenizer);
     metadata_free(&model->metadata);
     packed_manifest_free(&model->packed);
     tensor_directory_free(&model->directory);
@@ -273,78 +252,88 @@ void model_close(struct model *model)
     *model = (struct model){ 0 };
 }
 
-/* ---------------------------------------------------------- tokenizer alone */
+/* --------------------------------------------------------------- text alone */
 
-static mf_status gguf_tokenizer_new(struct tokenizer **out, const mf_files *files, const char *path,
-                                    mf_error *why)
+static mf_status gguf_text(struct model_text *out, const mf_files *files, const char *path,
+                           mf_error *why)
 {
     struct tensor_directory directory;
     struct metadata metadata;
     tensor_directory_init(&directory, &allocator_heap);
     metadata_init(&metadata, &allocator_heap);
     mf_status status = checkpoint_gguf_open(&directory, &metadata, files, path, why);
-    if (status == MF_OK) status = tokenizer_from_metadata_new(out, &metadata, why);
+    if (status == MF_OK) status = model_text_from_metadata(out, &metadata, why);
     metadata_free(&metadata);
     tensor_directory_free(&directory);
     return status;
 }
 
-/* The family decides how a text is split, and config.json which family it is. */
-static mf_status parts_tokenizer_new(struct tokenizer **out, const mf_files *files,
-                                     const struct parts *parts, mf_error *why)
+/* The family decides how a text is split by the ancestors' tokenizer, and config.json which
+ * family it is. */
+static mf_status parts_text(struct model_text *out, const mf_files *files,
+                            const struct parts *parts, mf_error *why)
 {
-    json_t *json = NULL;
-    bool present = false;
-    mf_status status = tokenizer_probe(&present, files, parts->config, why);
-    if (status == MF_OK && present) return tokenizer_open_new(out, files, parts->config, why);
-    if (status == MF_OK) status = read_json(&json, files, parts->config, "config.json", true, why);
-    const struct family *family = NULL;
-    if (status == MF_OK) status = config_find_family(&family, json, parts->config, why);
-    json_decref(json);
-    return status == MF_OK ? open_tokenizer(out, files, parts, family, why) : status;
+    struct model_text_source source = { .files = files, .directory = parts->config };
+    bool present = true;
+    mf_status status = MF_OK;
+    if (parts->artifacts) status = tokenizer_probe(&present, files, parts->config, why);
+    if (status == MF_OK && !present) {
+        json_t *json = NULL;
+        const struct family *family = NULL;
+        status = read_json(&json, files, parts->config, "config.json", why);
+        if (status == MF_OK) status = config_find_family(&family, json, parts->config, why);
+        if (status == MF_OK) source.pre_tokenizer = family->pre_tokenizer;
+        source.artifacts = parts->artifacts;
+        json_decref(json);
+    }
+    return status == MF_OK ? model_text_open(out, &source, why) : status;
 }
 
-static mf_status ancestors_tokenizer_new(struct tokenizer **out, const mf_files *files,
-                                         const char *parent, mf_error *why)
+static mf_status ancestors_text(struct model_text *out, const mf_files *files, const char *parent,
+                                mf_error *why)
 {
     char config[PATH_CAPACITY], artifacts[PATH_CAPACITY];
     struct parts parts = { config, artifacts };
     mf_status status = find_seeds_parts(config, artifacts, parent, why);
-    if (status == MF_OK) status = parts_tokenizer_new(out, files, &parts, why);
-    if (status == MF_OK && !*out)
-        status = fail(why, MF_ERR_IO, "%s has no tokenizer in mlx/ or artifacts/", parent);
-    return status;
+    return status == MF_OK ? parts_text(out, files, &parts, why) : status;
 }
 
-static mf_status packed_tokenizer_new(struct tokenizer **out, const mf_files *files,
-                                      const char *path, mf_error *why)
+static mf_status packed_text(struct model_text *out, const mf_files *files, const char *path,
+                             mf_error *why)
 {
     char place[PATH_CAPACITY];
     mf_status status = model_parts_path(place, sizeof place, files, path, why);
     if (status != MF_OK) return status;
-    if (is_gguf_path(place)) return gguf_tokenizer_new(out, files, place, why);
-    status = parts_tokenizer_new(out, files, &(struct parts){ path, path }, why);
-    if (status == MF_OK && !*out) status = fail(why, MF_ERR_IO, "%s has no tokenizer", path);
-    return status;
+    if (is_gguf_path(place)) return gguf_text(out, files, place, why);
+    return parts_text(out, files, &(struct parts){ path, path }, why);
 }
 
-mf_status model_open_tokenizer_new(struct tokenizer **out, const mf_files *files, const char *path,
-                                   mf_error *why)
+mf_status model_open_text(struct model_text *out, const mf_files *files, const char *path,
+                          mf_error *why)
 {
     bool ancestors = false, packed = false;
-    *out = NULL;
-    if (is_gguf_path(path)) return gguf_tokenizer_new(out, files, path, why);
+    *out = (struct model_text){ 0 };
+    if (is_gguf_path(path)) return gguf_text(out, files, path, why);
     mf_status status = packed_probe(&packed, files, path, why);
     if (status == MF_OK) status = ancestors_probe(&ancestors, files, path, why);
     if (status != MF_OK) return status;
-    if (packed) return packed_tokenizer_new(out, files, path, why);
-    return ancestors ? ancestors_tokenizer_new(out, files, path, why)
-                     : tokenizer_open_new(out, files, path, why);
+    if (packed)
+        status = packed_text(out, files, path, why);
+    else if (ancestors)
+        status = ancestors_text(out, files, path, why);
+    else
+        status = parts_text(out, files, &(struct parts){ .config = path }, why);
+    if (status == MF_OK && !out->tokenizer && !out->chat && out->chat_error.status == MF_OK) {
+        model_text_clear(out);
+        status = fail(why, MF_ERR_IO, "%s has neither a tokenizer nor a chat template", path);
+    }
+    return status;
 }
 
 uint32_t model_usable_tokens(const struct model *model)
 {
-    return model->tokenizer ? (uint32_t)tokenizer_size(model->tokenizer) : model->config.vocab_size;
+    const struct tokenizer *tokenizer = model->text ? model->text->tokenizer : NULL;
+    return tokenizer ? (uint32_t)tokenizer_size(tokenizer) : model->config.vocab_size;
 }
 
 bool model_is_end_token(const struct model *model, int32_t token)

@@ -1,4 +1,5 @@
-/* model.h: a checkpoint, opened: configuration, weights, tokenizer.
+/* model.h: a checkpoint, opened: configuration and weights; what it says about text goes to the
+ * caller (chat/model_text.h).
  *
  *     directory with config.json     safetensors of Hugging Face or MLX
  *     file.gguf                      GGUF, whole or the first of a split one
@@ -11,11 +12,11 @@
 #define MODEL_MODEL_H
 
 #include "base/log.h"
+#include "chat/model_text.h"
 #include "checkpoint/metadata.h"
 #include "checkpoint/ancestors.h"
 #include "checkpoint/tensor_directory.h"
 #include "model/config.h"
-#include "tokenizer/tokenizer.h"
 #include "model/weights.h"
 
 struct model {
@@ -28,7 +29,7 @@ struct model {
     struct packed_manifest packed; /* of a packed model, else empty */
     struct model_config config;
     struct weights weights;
-    struct tokenizer *tokenizer; /* NULL: the checkpoint has none */
+    const struct model_text *text; /* that the source asked for, borrowed; NULL: it did not */
 };
 
 struct model_source {
@@ -36,7 +37,8 @@ struct model_source {
     const mf_allocator *allocator;
     const char *path;
     const struct ancestors_paths
-        *ancestors; /* the ancestors' files one by one; NULL: found from path */
+        *ancestors;          /* the ancestors' files one by one; NULL: found from path */
+    struct model_text *text; /* filled; outlives the model; NULL: read for its checks only */
     const struct logger *logger;
     bool uncached; /* what is read does not stay in the page cache */
     bool describe; /* no weight is read: weights.origins says where they lie */
@@ -46,10 +48,10 @@ struct model_source {
 mf_status model_open(struct model *out, const struct model_source *source, mf_error *why);
 void model_close(struct model *model);
 
-/* The tokenizer of a checkpoint without its weights; `path` as in the drawing, or a directory with
- * nothing but a tokenizer.  *out is NULL after a failure. */
-mf_status model_open_tokenizer_new(struct tokenizer **out, const mf_files *files, const char *path,
-                                   mf_error *why);
+/* The text side of a checkpoint without its weights; `path` as in the drawing, or a directory with
+ * nothing but a tokenizer or a template.  *out is empty after a failure. */
+mf_status model_open_text(struct model_text *out, const mf_files *files, const char *path,
+                          mf_error *why);
 
 /* Where configuration and tokenizer of the directory `path` lie: there, or in mlx/ where the
  * weights are in the layout of the ancestors, or in the GGUF file beside packed weights. */

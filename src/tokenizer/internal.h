@@ -201,9 +201,8 @@ mf_status tokenizer_add_token(struct tokenizer *tokenizer, const struct added_to
 /* "a b": cut at the first space that is not its first byte; false when it cannot be. */
 bool tokenizer_cut_merge(struct text_span *left, struct text_span *right, struct text_span text);
 
-/* The BOS rule of `directory`/tokenizer_config.json, where that is there. */
-mf_status tokenizer_read_config(struct tokenizer *tokenizer, const mf_files *files,
-                                const char *directory, mf_error *why);
+/* The BOS rule of a parsed tokenizer_config.json; NULL: none. */
+mf_status tokenizer_read_config(struct tokenizer *tokenizer, const json_t *config, mf_error *why);
 
 /* Kimi's tiktoken.model: lines of "base64 rank"; added tokens from `config`, the parsed
  * tokenizer_config.json, which may be NULL. */

@@ -210,8 +210,7 @@ mf_status tokenizer_open_ancestors_new(struct tokenizer **out, const mf_files *f
         status = look_for(path, &bytes_only, files, packed->directory, "vocab.bin", why);
     if (status != MF_OK || (!whole && !bytes_only)) return status;
     status = open_file(out, files, path, whole ? packed->pre_tokenizer : NULL, why);
-    if (status == MF_OK && whole)
-        status = tokenizer_read_config(*out, files, packed->config_directory, why);
+    if (status == MF_OK && whole) status = tokenizer_read_config(*out, packed->config, why);
     if (status == MF_OK) return MF_OK;
     tokenizer_free(*out);
     *out = NULL;

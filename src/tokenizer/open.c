@@ -16,9 +16,10 @@ static const char *token_name(const json_t *config, const char *key)
     return json_string_value(token);
 }
 
-static mf_status read_config(struct tokenizer *tokenizer, const json_t *config, const char *where,
-                             mf_error *why)
+mf_status tokenizer_read_config(struct tokenizer *tokenizer, const json_t *config, mf_error *why)
 {
+    static const char where[] = "tokenizer_config.json";
+    if (!config) return MF_OK;
     bool add = tokenizer->bos >= 0,
          said = json_is_boolean(json_object_get(config, "add_bos_token"));
     mf_status status = json_maybe_flag(&add, config, "add_bos_token", where, why);
@@ -34,19 +35,11 @@ static mf_status read_config(struct tokenizer *tokenizer, const json_t *config, 
     return MF_OK;
 }
 
-mf_status tokenizer_read_config(struct tokenizer *tokenizer, const mf_files *files,
-                                const char *directory, mf_error *why)
+mf_status tokenizer_config_read_new(json_t **out, const mf_files *files, const char *directory,
+                                    mf_error *why)
 {
-    char path[PATH_CAPACITY];
-    json_t *config = NULL;
-    bool present = false;
-    mf_status status = path_join(path, sizeof path, directory, "tokenizer_config.json", why);
-    if (status == MF_OK) status = file_probe(&present, files, path, why);
-    if (status != MF_OK || !present) return status;
-    status = json_read_file_new(&config, files, path, TOKENIZER_FILE_LIMIT, why);
-    if (status == MF_OK) status = read_config(tokenizer, config, path, why);
-    json_decref(config);
-    return status;
+    return json_read_maybe_new(out, files, directory, "tokenizer_config.json", TOKENIZER_FILE_LIMIT,
+                               why);
 }
 
 static mf_status open_json(struct tokenizer **out, const mf_files *files, const char *path,
@@ -63,14 +56,13 @@ static mf_status open_json(struct tokenizer **out, const mf_files *files, const 
 /* Which of the files are there.  Asked of the directory, not by opening them: one that is
  * there and cannot be read is an error. */
 struct listing {
-    bool json, config, ranks;
+    bool json, ranks;
 };
 
 static void note_entry(void *context, const char *name)
 {
     struct listing *listing = context;
     listing->json |= strcmp(name, "tokenizer.json") == 0;
-    listing->config |= strcmp(name, "tokenizer_config.json") == 0;
     listing->ranks |= strcmp(name, "tiktoken.model") == 0;
 }
 
@@ -84,13 +76,12 @@ mf_status tokenizer_probe(bool *present, const mf_files *files, const char *dire
     return fail_errno(why, MF_ERR_IO, -result, "%s/tokenizer.json cannot be looked for", directory);
 }
 
-mf_status tokenizer_open_new(struct tokenizer **out, const mf_files *files, const char *directory,
-                             mf_error *why)
+mf_status tokenizer_open_configured_new(struct tokenizer **out, const mf_files *files,
+                                        const char *directory, const json_t *config, mf_error *why)
 {
-    char path[PATH_CAPACITY], config_path[PATH_CAPACITY];
+    char path[PATH_CAPACITY];
     struct listing listing = { 0 };
     struct tokenizer *tokenizer = NULL;
-    json_t *config = NULL;
     *out = NULL;
     int result = files->list(files->user, directory, note_entry, &listing);
     if (result < 0) return fail_errno(why, MF_ERR_IO, -result, "%s cannot be listed", directory);
@@ -98,19 +89,24 @@ mf_status tokenizer_open_new(struct tokenizer **out, const mf_files *files, cons
     const char *name = tiktoken ? "tiktoken.model" : "tokenizer.json";
     mf_status status = path_join(path, sizeof path, directory, name, why);
     if (status == MF_OK)
-        status =
-            path_join(config_path, sizeof config_path, directory, "tokenizer_config.json", why);
-    if (status == MF_OK && listing.config)
-        status = json_read_file_new(&config, files, config_path, TOKENIZER_FILE_LIMIT, why);
-    if (status == MF_OK)
         status = tiktoken ? tokenizer_open_tiktoken_new(&tokenizer, files, path, config, why)
                           : open_json(&tokenizer, files, path, why);
-    if (status == MF_OK && config) status = read_config(tokenizer, config, config_path, why);
+    if (status == MF_OK) status = tokenizer_read_config(tokenizer, config, why);
     if (status == MF_OK) {
         *out = tokenizer;
         tokenizer = NULL; /* the caller's now */
     }
     tokenizer_free(tokenizer);
+    return status;
+}
+
+mf_status tokenizer_open_new(struct tokenizer **out, const mf_files *files, const char *directory,
+                             mf_error *why)
+{
+    json_t *config = NULL;
+    *out = NULL;
+    mf_status status = tokenizer_config_read_new(&config, files, directory, why);
+    if (status == MF_OK) status = tokenizer_open_configured_new(out, files, directory, config, why);
     json_decref(config);
     return status;
 }

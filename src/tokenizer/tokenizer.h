@@ -15,6 +15,8 @@
 #include "base/common.h"
 #include "moeflux.h"
 
+#include <jansson.h>
+
 struct tokenizer;
 
 /* Which added tokens ("<think>", "<|im_end|>") are recognised in a text. */
@@ -39,11 +41,19 @@ mf_status token_list_append(struct token_list *list, int32_t id, mf_error *why);
 mf_status tokenizer_open_new(struct tokenizer **out, const mf_files *files, const char *directory,
                              mf_error *why);
 
+/* The same for a caller that has read tokenizer_config.json already; NULL: there is none. */
+mf_status tokenizer_open_configured_new(struct tokenizer **out, const mf_files *files,
+                                        const char *directory, const json_t *config, mf_error *why);
+
+/* Parses `directory`/tokenizer_config.json; NULL in *out where there is no such file. */
+mf_status tokenizer_config_read_new(json_t **out, const mf_files *files, const char *directory,
+                                    mf_error *why);
+
 /* The ancestors' files: `directory` with tokenizer.bin or, for decoding only, vocab.bin. */
 struct ancestors_tokenizer {
     const char *directory;
-    const char *config_directory; /* that of tokenizer_config.json, which has the BOS rule */
-    const char *pre_tokenizer;    /* how texts are split, as in struct tokenizer_tables: the
+    const json_t *config;      /* tokenizer_config.json, which has the BOS rule; may be NULL */
+    const char *pre_tokenizer; /* how texts are split, as in struct tokenizer_tables: the
                                    * files do not say it */
 };
 

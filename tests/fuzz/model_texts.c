@@ -5,7 +5,6 @@
  * A tokenizer that begins with '{' is tokenizer.json, any other tiktoken.model; an empty part
  * is a file that is not there.  The weights are a tiny model's and right.  What opens must have
  * end tokens within its vocabulary, and decode what it encodes to. */
-#include "chat/template.h"
 #include "support/fuzzed_model.h"
 #include "support/tiny_model.h"
 
@@ -36,13 +35,15 @@ static void use(mf_model *model)
     fuzzed_model_encode(model);
 }
 
-static void try_template(const mf_files *files)
+/* The same files without the weights. */
+static void try_text(const mf_files *files)
 {
-    struct chat_template *chat;
+    struct model_text text;
     mf_error why = { 0 };
-    mf_status status = chat_template_open_new(&chat, files, TINY_PATH, &why);
-    must(status == MF_OK || (!chat && why.text[0] != '\0'));
-    chat_template_free(chat);
+    mf_status status = model_open_text(&text, files, TINY_PATH, &why);
+    must(status == MF_OK || (!text.chat && why.text[0] != '\0'));
+    must(text.chat_error.status == MF_OK || (!text.chat && text.chat_error.text[0] != '\0'));
+    model_text_clear(&text);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -65,7 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         size -= length + (end != NULL);
     }
     fuzzed_model_try(&files, TINY_PATH, use);
-    try_template(&files.files);
+    try_text(&files.files);
     must(files.open_count == 0);
     return 0;
 }

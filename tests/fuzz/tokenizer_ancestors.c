@@ -25,7 +25,7 @@ static void encode(const struct tokenizer *tokenizer)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct ancestors_tokenizer packed = { "p", "p", "qwen35" };
+    static const struct ancestors_tokenizer packed = { "p", NULL, "qwen35" };
     struct memory_files files;
     struct tokenizer *tokenizer;
     mf_error why = { 0 };

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "chat/template.h"
+#include "tokenizer/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -343,11 +344,20 @@ static void deep_values_are_refused_not_followed(void **state)
 
 /* ------------------------------------------------------------------ model directories */
 
+static mf_status open_status(struct chat_template **out, struct memory_files *files)
+{
+    json_t *config = NULL;
+    *out = NULL;
+    mf_status status = tokenizer_config_read_new(&config, &files->files, "model", &why);
+    if (status == MF_OK) status = chat_template_open_new(out, &files->files, "model", config, &why);
+    json_decref(config);
+    return status;
+}
+
 static struct chat_template *open_in(struct memory_files *files)
 {
     struct chat_template *chat;
-    if (chat_template_open_new(&chat, &files->files, "model", &why) != MF_OK)
-        fail_msg("%s", why.text);
+    if (open_status(&chat, files) != MF_OK) fail_msg("%s", why.text);
     assert_int_equal(files->open_count, 0);
     return chat;
 }
@@ -420,10 +430,10 @@ static void files_that_are_no_template_are_refused(void **state)
         struct memory_files files;
         memory_files_init(&files);
         put(&files, "model/tokenizer_config.json", bad[i][0]);
-        struct chat_template *chat = (struct chat_template *)&files;
-        assert_int_not_equal(chat_template_open_new(&chat, &files.files, "model", &why), MF_OK);
+        struct chat_template *chat;
+        assert_int_not_equal(open_status(&chat, &files), MF_OK);
         assert_null(chat);
-        assert_non_null(strstr(why.text, "model/tokenizer_config.json"));
+        assert_non_null(strstr(why.text, "tokenizer_config.json"));
         assert_non_null(strstr(why.text, bad[i][1]));
     }
 }

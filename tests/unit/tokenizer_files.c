@@ -342,12 +342,12 @@ static void put_packed(struct byte_writer *w)
     put_packed_token(w, 7, "<｜end｜>");
 }
 
-static const struct ancestors_tokenizer in_p = { "p", "c", "qwen2" };
+static const struct ancestors_tokenizer in_p = { "p", NULL, "qwen2" };
 
 static void ancestors_tokenizers_are_read(void **state)
 {
     (void)state;
-    static const char config[] = "{\"add_bos_token\":true,\"bos_token\":\"<|end|>\"}";
+    json_t *config = json_pack("{s:b,s:s}", "add_bos_token", 1, "bos_token", "<|end|>");
     struct memory_files files;
     struct byte_writer w = { 0 };
     struct tokenizer *t;
@@ -367,10 +367,11 @@ static void ancestors_tokenizers_are_read(void **state)
     assert_int_equal(tokenizer_bos(t), -1);
     tokenizer_free(t);
 
-    memory_files_put(&files, "c/tokenizer_config.json", config, strlen(config));
-    must(tokenizer_open_ancestors_new(&t, &files.files, &in_p, &why));
+    const struct ancestors_tokenizer with_config = { "p", config, "qwen2" };
+    must(tokenizer_open_ancestors_new(&t, &files.files, &with_config, &why));
     assert_int_equal(tokenizer_bos(t), 6);
     tokenizer_free(t);
+    json_decref(config);
     byte_writer_free(&w);
 
     static const uint8_t vocab[] = { 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, ' ', 'a', 0, 0, 1, 0, 0xF0 };
