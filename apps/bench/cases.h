@@ -1,7 +1,7 @@
 /* cases.h: every operation of a kernel set x format x shape, as one table.
  *
  *     tests/conformance/kernels.c    all sets against generic, and against double arithmetic
- *     moeflux bench --kernels        the same operations, timed
+ *     moeflux bench --ops            the same operations, timed
  *
  * A case says what is computed; a task is a case with its inputs, made of numbers that
  * are the same every time, at addresses that are aligned to nothing but floats.  An

@@ -10,6 +10,8 @@
  * Depths stand side by side, not to scale: 0 and 64 and 8192 are all to be seen. */
 #include "bench/report.h"
 
+#include "common/svg.h"
+
 #include <math.h>
 
 enum { WIDTH = 960, HEIGHT = 460, SERIES_MAX = 16, DEPTHS_MAX = 16 };
@@ -32,20 +34,6 @@ struct panel {
 static const char *const colours[] = { "#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                        "#e69f00", "#56b4e9", "#5c3c92", "#666666" };
 
-static void write_text(FILE *out, const char *text)
-{
-    for (; *text; text++) {
-        if (*text == '<')
-            fputs("&lt;", out);
-        else if (*text == '>')
-            fputs("&gt;", out);
-        else if (*text == '&')
-            fputs("&amp;", out);
-        else if ((unsigned char)*text >= ' ')
-            fputc(*text, out);
-    }
-}
-
 /* ------------------------------------------------------------------ scales */
 
 static void add_value(uint32_t *list, size_t *count, size_t limit, uint32_t value)
@@ -53,13 +41,6 @@ static void add_value(uint32_t *list, size_t *count, size_t limit, uint32_t valu
     for (size_t i = 0; i < *count; i++)
         if (list[i] == value) return;
     if (*count < limit) list[(*count)++] = value;
-}
-
-/* 1, 2 or 5 times a power of ten: about five of them below `highest`. */
-static double nice_step(double highest)
-{
-    double power = pow(10, floor(log10(highest / 5))), step = highest / 5 / power;
-    return power * (step <= 1.3 ? 1 : step <= 2.6 ? 2 : step <= 6.5 ? 5 : 10);
 }
 
 static const struct bench_test *find_test(const struct panel *panel, uint32_t tokens,
@@ -90,7 +71,7 @@ static void choose_scales(struct panel *panel)
     panel->ceiling_above = ceiling > 3 * highest;
     if (!panel->ceiling_above) highest = fmax(highest, ceiling);
     if (!(highest > 0)) highest = 1;
-    panel->step = nice_step(highest);
+    panel->step = svg_nice_step(highest);
     panel->highest = panel->step * ceil(highest * 1.02 / panel->step);
 }
 
@@ -112,28 +93,22 @@ static double place_y(const struct panel *panel, double rate)
 
 /* ------------------------------------------------------------------- drawing */
 
-static void draw_line(FILE *out, double x1, double y1, double x2, double y2, const char *style)
-{
-    fprintf(out, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" %s/>\n", x1, y1, x2, y2,
-            style);
-}
-
 static void draw_axes(const struct panel *panel)
 {
     double right = panel->left + panel->width, bottom = panel->top + panel->height;
     int digits = panel->step < 1 ? 1 : 0;
     for (int i = 0; i * panel->step <= panel->highest * 1.0001; i++) {
         double y = place_y(panel, i * panel->step);
-        draw_line(panel->out, panel->left, y, right, y,
-                  i ? "stroke=\"#e4e4e4\"" : "stroke=\"#444\"");
+        svg_line(panel->out, panel->left, y, right, y,
+                 i ? "stroke=\"#e4e4e4\"" : "stroke=\"#444\"");
         fprintf(panel->out,
                 "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\" fill=\"#444\">%.*f</text>\n",
                 panel->left - 8, y + 4, digits, i * panel->step);
     }
-    draw_line(panel->out, panel->left, panel->top, panel->left, bottom, "stroke=\"#444\"");
+    svg_line(panel->out, panel->left, panel->top, panel->left, bottom, "stroke=\"#444\"");
     for (size_t i = 0; i < panel->depth_count; i++) {
         double x = place_x(panel, i);
-        draw_line(panel->out, x, bottom, x, bottom + 5, "stroke=\"#444\"");
+        svg_line(panel->out, x, bottom, x, bottom + 5, "stroke=\"#444\"");
         fprintf(panel->out,
                 "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" fill=\"#444\">%u</text>\n", x,
                 bottom + 20, panel->depths[i]);
@@ -176,9 +151,9 @@ static void draw_point(const struct panel *panel, const struct bench_test *test,
     double low = place_y(panel, s.low), high = place_y(panel, s.high);
     char style[48];
     snprintf(style, sizeof style, "stroke=\"%s\"", colour);
-    draw_line(panel->out, x, low, x, high, style);
-    draw_line(panel->out, x - 5, low, x + 5, low, style);
-    draw_line(panel->out, x - 5, high, x + 5, high, style);
+    svg_line(panel->out, x, low, x, high, style);
+    svg_line(panel->out, x - 5, low, x + 5, low, style);
+    svg_line(panel->out, x - 5, high, x + 5, high, style);
     fprintf(panel->out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"/>\n", x,
             place_y(panel, s.median), colour);
     fprintf(panel->out,
@@ -216,7 +191,7 @@ static void draw_legend(const struct panel *panel)
                 x + 4, y);
         return;
     }
-    draw_line(out, x, y - 4, x + 24, y - 4, "stroke=\"#777\" stroke-dasharray=\"5 4\"");
+    svg_line(out, x, y - 4, x + 24, y - 4, "stroke=\"#777\" stroke-dasharray=\"5 4\"");
     fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" fill=\"#777\">ceiling: %s</text>\n", x + 32, y,
             panel->kind == BENCH_DECODE ? "memory"
                                         : ceilings_matrix_name(&panel->report->ceilings));
@@ -243,22 +218,18 @@ void bench_write_plot(const struct bench_report *report, FILE *out)
     prefill.left = 76;
     decode.kind = BENCH_DECODE;
     decode.left = 556;
-    fprintf(out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
-            "viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" font-size=\"12\">\n"
-            "<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n"
-            "<text x=\"20\" y=\"30\" font-size=\"16\" font-weight=\"bold\" fill=\"#222\">",
-            WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT);
-    write_text(out, report->model);
+    svg_begin(out, WIDTH, HEIGHT, NULL);
+    fputs("<text x=\"20\" y=\"30\" font-size=\"16\" font-weight=\"bold\" fill=\"#222\">", out);
+    svg_write_text(out, report->model);
     fprintf(out, "</text>\n<text x=\"20\" y=\"50\" fill=\"#444\">%u thread%s, kernels for %s",
             report->threads, report->threads == 1 ? "" : "s", report->kernels);
     if (report->ceilings.f32_flops > 0) {
         ceilings_describe(&report->ceilings, ceilings, sizeof ceilings);
         fputs("; ", out);
-        write_text(out, ceilings);
+        svg_write_text(out, ceilings);
     }
     fputs("</text>\n", out);
     draw_panel(&prefill, "prefill");
     draw_panel(&decode, "decode");
-    fputs("</svg>\n", out);
+    svg_end(out);
 }

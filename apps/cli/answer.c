@@ -2,6 +2,8 @@
 
 #include "streams.h"
 
+#include "common/clock.h"
+
 #include "base/status.h"
 #include "chat/output_family.h"
 

@@ -22,7 +22,7 @@ struct bench_settings {
     const char *text, *plot;
     bool json, no_ceilings, no_warm_up;
     struct recording_settings recording;
-    bool kernels, all_sets;
+    bool ops, all_sets;
     const char *only;
 };
 
@@ -44,12 +44,12 @@ static const struct option options[] = {
       .help = "count the first run of a test, too" },
     { 0, "no-ceilings", OPTION_FLAG, offsetof(struct bench_settings, no_ceilings), NULL,
       .help = "do not measure the machine: two seconds less, and no shares" },
-    { 0, "kernels", OPTION_FLAG, offsetof(struct bench_settings, kernels), NULL,
+    { 0, "ops", OPTION_FLAG, offsetof(struct bench_settings, ops), NULL,
       .help = "time every operation in every format instead of a model" },
     { 0, "only", OPTION_TEXT, offsetof(struct bench_settings, only), "NAME",
-      .help = "with --kernels: operations or formats whose name contains this" },
+      .help = "with --ops: operations or formats whose name contains this" },
     { 0, "all-sets", OPTION_FLAG, offsetof(struct bench_settings, all_sets), NULL,
-      .help = "with --kernels: every set that runs here, not only the best one" },
+      .help = "with --ops: every set that runs here, not only the best one" },
     { 0, "json", OPTION_FLAG, offsetof(struct bench_settings, json), NULL,
       .help = "one line of JSON instead of a table" },
     { 0, "plot", OPTION_TEXT, offsetof(struct bench_settings, plot), "FILE.svg",
@@ -389,7 +389,7 @@ static const char *find_problem(const struct bench_settings *settings)
     for (size_t i = 0; i < settings->counts.count; i++) {
         any = any || settings->counts.values[i] > 0;
     }
-    if (!settings->kernels && (settings->only || settings->all_sets)) {
+    if (!settings->ops && (settings->only || settings->all_sets)) {
         return "--only and --all-sets belong to --kernels";
     }
     return any ? NULL : "-p 0 and -n 0 leave nothing to measure";
@@ -413,7 +413,7 @@ static int run(const void *settings_, const struct arguments *arguments)
     }
     problem = find_problem(&settings);
     if (problem) return usage_error(&command_bench, "%s", problem);
-    if (settings.kernels) {
+    if (settings.ops) {
         return bench_kernels(&settings, &why) == MF_OK ? EXIT_DONE : report(&why);
     }
     return bench_model(&settings);
@@ -432,7 +432,7 @@ const struct command command_bench = {
         "explains it.",
     .examples = "  moeflux bench -p 512 -n 64 -t 2\n"
                 "  moeflux bench -m model.gguf -p 512,4096 -n 64 -d 0,8192 --plot speed.svg\n"
-                "  moeflux bench --kernels --only Q4_K\n"
+                "  moeflux bench --ops --only Q4_K\n"
                 "  moeflux bench -m Qwen/Qwen3-30B-A3B --memory 8G --text story.txt --json\n",
     .settings_bytes = sizeof(struct bench_settings),
     .run = run,

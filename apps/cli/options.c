@@ -35,36 +35,68 @@ bool parse_real(double *out, const char *text)
     return end != text && *end == '\0' && isfinite(*out);
 }
 
+/* `base` to the power that K, M, G or T stands for, 1 for any other letter. */
+static uint64_t prefix_factor(char letter, uint64_t base)
+{
+    static const char letters[] = "KMGT";
+    const char *found = letter ? strchr(letters, toupper((unsigned char)letter)) : NULL;
+    uint64_t factor = 1;
+
+    for (const char *smaller = letters; found && smaller <= found; smaller++) factor *= base;
+    return factor;
+}
+
 /* 1024 to the power that the unit says; 0: not a unit. */
 static uint64_t unit_bytes(const char *unit)
 {
-    static const char letters[] = "KMGT";
-    const char *letter;
-    uint64_t bytes = 1024;
+    uint64_t factor = prefix_factor(*unit, 1024);
 
     if (*unit == '\0' || strcmp(unit, "B") == 0) return 1;
-    letter = strchr(letters, toupper((unsigned char)*unit));
-    if (!letter) return 0;
+    if (factor == 1) return 0;
     if (unit[1] != '\0' && strcmp(unit + 1, "B") != 0 && strcmp(unit + 1, "iB") != 0) return 0;
-    for (const char *smaller = letters; smaller < letter; smaller++) bytes *= 1024;
-    return bytes;
+    return factor;
+}
+
+/* The digits and points that `text` begins with; returns what follows, NULL: too many or none. */
+static const char *cut_number(char *number, size_t capacity, const char *text)
+{
+    size_t length = strspn(text, "0123456789.");
+
+    if (length == 0 || length >= capacity) return NULL;
+    memcpy(number, text, length);
+    number[length] = '\0';
+    return text + length;
 }
 
 bool parse_size(uint64_t *out, const char *text)
 {
     char number[32];
-    size_t length = strspn(text, "0123456789.");
-    uint64_t unit = unit_bytes(text + length);
+    const char *rest = cut_number(number, sizeof number, text);
+    uint64_t unit = rest ? unit_bytes(rest) : 0;
     uint64_t whole;
     double real;
 
-    if (length == 0 || length >= sizeof number || unit == 0) return false;
-    memcpy(number, text, length);
-    number[length] = '\0';
+    if (unit == 0) return false;
     if (parse_count(&whole, number)) return checked_multiply(out, whole, unit);
     if (!isdigit((unsigned char)*number) || !parse_real(&real, number)) return false;
     if (real * (double)unit >= 0x1p63) return false;
     *out = (uint64_t)(real * (double)unit);
+    return true;
+}
+
+bool parse_rate(double *out, const char *text)
+{
+    char number[32];
+    const char *unit = cut_number(number, sizeof number, text);
+    uint64_t factor;
+
+    if (!unit || *unit == '\0' || *unit == '/') return false;
+    factor = prefix_factor(*unit, unit[1] == 'i' ? 1024 : 1000);
+    if (factor > 1) unit += unit[1] == 'i' ? 2 : 1;
+    if (*unit == 'B') unit++;
+    if (strcmp(unit, "") != 0 && strcmp(unit, "/s") != 0) return false;
+    if (!parse_real(out, number) || *out <= 0) return false;
+    *out *= (double)factor;
     return true;
 }
 
@@ -301,6 +333,22 @@ static bool store_real(const struct parser *parser, void *field, const struct op
     return true;
 }
 
+static bool store_rate(const struct parser *parser, void *field, const struct option *option,
+                       const char *value)
+{
+    struct maybe_real rate = { .given = true };
+    char text[96];
+
+    if (!parse_rate(&rate.value, value)) {
+        fail(parser->why, MF_ERR_ARGUMENT,
+             "%s: \"%.64s\" is not a rate with a unit, such as 3GB/s or 500MB/s",
+             option_text(option, text, sizeof text), value);
+        return false;
+    }
+    memcpy(field, &rate, sizeof rate);
+    return true;
+}
+
 static bool store(const struct parser *parser, void *field, const struct option *option,
                   const char *value)
 {
@@ -324,6 +372,8 @@ static bool store(const struct parser *parser, void *field, const struct option 
         return store_counts(parser, field, option, value);
     case OPTION_REAL:
         return store_real(parser, field, option, value);
+    case OPTION_RATE:
+        return store_rate(parser, field, option, value);
     }
     return false;
 }
@@ -406,14 +456,24 @@ enum parse_result options_parse(void *settings, struct arguments *arguments,
 
 /* -------------------------------------------------------------------- help */
 
+/* Of UTF-8: bytes that continue a character do not count. */
+static unsigned count_characters(const char *text, size_t length)
+{
+    unsigned count = 0;
+
+    for (size_t i = 0; i < length; i++) count += (text[i] & 0xc0) != 0x80;
+    return count;
+}
+
 /* `text` from column `indent` on, broken at spaces before `width`. */
 static void print_wrapped(FILE *out, const char *text, unsigned indent, unsigned width)
 {
     unsigned column = indent;
 
     while (*text) {
-        unsigned length = (unsigned)strcspn(text, " ");
-        if (column > indent && column + 1 + length > width) {
+        size_t length = strcspn(text, " ");
+        unsigned columns = count_characters(text, length);
+        if (column > indent && column + 1 + columns > width) {
             fprintf(out, "\n%*s", (int)indent, "");
             column = indent;
         } else if (column > indent) {
@@ -421,7 +481,7 @@ static void print_wrapped(FILE *out, const char *text, unsigned indent, unsigned
             column++;
         }
         fprintf(out, "%.*s", (int)length, text);
-        column += length;
+        column += columns;
         text += length;
         text += strspn(text, " ");
     }
@@ -436,11 +496,12 @@ void options_print(FILE *out, const struct option_group *group, unsigned width)
     for (size_t i = 0; i < group->count; i++) {
         const struct option *option = &group->options[i];
         char name[64];
-        int used =
-            snprintf(name, sizeof name, "  %c%c%c --%s%s%s", option->letter ? '-' : ' ',
-                     option->letter ? option->letter : ' ', option->letter ? ',' : ' ',
-                     option->name, option->value ? " " : "", option->value ? option->value : "");
-        fprintf(out, "%-*s", COLUMN, name);
+        unsigned used;
+        snprintf(name, sizeof name, "  %c%c%c --%s%s%s", option->letter ? '-' : ' ',
+                 option->letter ? option->letter : ' ', option->letter ? ',' : ' ', option->name,
+                 option->value ? " " : "", option->value ? option->value : "");
+        used = count_characters(name, strlen(name));
+        fprintf(out, "%s%*s", name, used < COLUMN ? (int)(COLUMN - used) : 0, "");
         if (used >= COLUMN) fprintf(out, "\n%*s", COLUMN, "");
         print_wrapped(out, option->help, COLUMN, width);
     }

@@ -29,7 +29,8 @@ enum option_kind {
     OPTION_COUNT,  /* struct maybe_count: a whole number in low … high */
     OPTION_COUNTS, /* struct count_list: such numbers with commas between them */
     OPTION_SIZE,   /* struct maybe_count: bytes, with K M G T as binary units */
-    OPTION_REAL    /* struct maybe_real: a finite number in low … high */
+    OPTION_REAL,   /* struct maybe_real: a finite number in low … high */
+    OPTION_RATE    /* struct maybe_real: bytes per second above 0, with a unit */
 };
 
 /* What was not given is left to the command, or to the model's own settings. */
@@ -92,8 +93,12 @@ enum parse_result options_parse(void *settings, struct arguments *arguments,
 /* The lines of the help for a group: options, values, meanings, wrapped to `width`. */
 void options_print(FILE *out, const struct option_group *group, unsigned width);
 
-/* "8G", "512M", "1.5G", "4096" in bytes; false: not a size. */
+/* "8G", "512M", "1.5G", "4096" in bytes, binary units; false: not a size. */
 bool parse_size(uint64_t *out, const char *text);
+
+/* "3GB/s" in bytes per second: decimal units, as disks are sold, binary ones with an "i"
+ * ("3GiB/s"); "/s" may be left out.  False: not a rate, or one without a unit. */
+bool parse_rate(double *out, const char *text);
 
 /* Digits only, no sign, no space, fits. */
 bool parse_count(uint64_t *out, const char *text);

@@ -1,5 +1,7 @@
 #include "runner.h"
 
+#include "common/clock.h"
+
 #include "api/handles.h"
 #include "base/status.h"
 

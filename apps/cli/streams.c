@@ -123,6 +123,16 @@ static mf_status read_all(char **out, size_t *length, int descriptor, const char
     return MF_OK;
 }
 
+static bool is_standard(const char *path)
+{
+    return !path || strcmp(path, "-") == 0;
+}
+
+const char *input_name(const char *path)
+{
+    return is_standard(path) ? "standard input" : path;
+}
+
 mf_status input_read_new(char **out, size_t *length, const char *path, mf_error *why)
 {
     mf_status status;
@@ -130,8 +140,8 @@ mf_status input_read_new(char **out, size_t *length, const char *path, mf_error 
 
     *out = NULL;
     *length = 0;
-    if (!path || strcmp(path, "-") == 0) {
-        return read_all(out, length, STDIN_FILENO, "standard input", why);
+    if (is_standard(path)) {
+        return read_all(out, length, STDIN_FILENO, input_name(path), why);
     }
     descriptor = open(path, O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) return fail_errno(why, MF_ERR_IO, errno, "%.256s cannot be opened", path);

@@ -38,6 +38,7 @@ void output_failed(const mf_error *why);
 void note(const char *format, ...) MF_PRINTF(1, 2);
 
 /* All of a file, or of stdin where `path` is NULL or "-"; NUL-terminated, freed with free(). */
+const char *input_name(const char *path); /* "standard input" for those two */
 mf_status input_read_new(char **out, size_t *length, const char *path, mf_error *why);
 
 /* A file that appears under its name only when it is complete: written beside it,

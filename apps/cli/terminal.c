@@ -2,9 +2,10 @@
 
 #include "options.h"
 
+#include "common/clock.h"
+
 #include <stdlib.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 static bool has_text(const char *value)
@@ -66,14 +67,6 @@ const char *terminal_style(bool colour, enum style style)
     };
 
     return colour ? escapes[style] : "";
-}
-
-double clock_seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 void progress_begin(struct progress *progress, const struct terminal *terminal, const char *label,

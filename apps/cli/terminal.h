@@ -30,9 +30,6 @@ unsigned terminal_width(void);
 /* The escape sequence, or "" where `colour` is false. */
 const char *terminal_style(bool colour, enum style style);
 
-/* Seconds of a clock that never goes back. */
-double clock_seconds(void);
-
 /* One line on stderr that is redrawn, "reading 1024/4096 ███████     512 tokens/s",
  * at most ten times a second; nothing at all where stderr is not a terminal. */
 struct progress {

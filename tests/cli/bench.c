@@ -149,30 +149,6 @@ static void a_table_has_a_line_for_each_test(void **state)
     run_free(&run);
 }
 
-/* On a terminal a line says what is measured; it is gone before the table comes. */
-static void a_terminal_shows_what_happens(void **state)
-{
-    struct run run = shell_run(
-        "python3 -c \"import os, pty; out = os.pipe(); master, slave = pty.openpty();"
-        "pid = os.fork();"
-        "pid or (os.dup2(slave, 2), os.dup2(out[1], 1), os.environ.update(TERM='xterm'),"
-        "os.execlp(os.environ['MOEFLUX'], 'moeflux', 'bench', '-p', '16', '-n', '2', '-d', '0,40',"
-        "'-r', '2', '--no-ceilings'));"
-        "os.close(slave); os.close(out[1]); seen = b'';\n"
-        "try:\n"
-        " while piece := os.read(master, 4096): seen += piece\n"
-        "except OSError: pass\n"
-        "text = seen.decode(); table = os.read(out[0], 65536).decode();"
-        "print('filling the context: 0 of 40' in text, 'decode 2, warm-up' in text,"
-        "'prefill 16 at 40, round 2 of 2' in text, ' left' in text,"
-        "text.endswith('\\r\\033[K'), 'round' in table,"
-        "table.split('\\n\\n')[1].count('prefill'))\""); /* a table of reads may follow */
-
-    (void)state;
-    assert_string_equal(run.out, "True True True True True False 2\n");
-    run_free(&run);
-}
-
 static void a_text_can_be_fed(void **state)
 {
     struct run run = shell_run(
@@ -183,27 +159,6 @@ static void a_text_can_be_fed(void **state)
 
     (void)state;
     assert_string_equal(run.out, "2\nmoeflux: e has no tokens\n");
-    run_free(&run);
-}
-
-/* Whole or not at all, and XML that others can read. */
-static void a_plot_is_drawn(void **state)
-{
-    struct run run = shell_run(
-        "set -e; d=$(mktemp -d); trap 'rm -r $d' EXIT; cd $d;"
-        "$MOEFLUX bench -p 8,16 -n 2 -d 0,32 -r 2 --no-ceilings --plot p.svg > table; ls;"
-        "! $MOEFLUX bench --plot no/p.svg 2>&1; ! $MOEFLUX bench -m none --plot q.svg 2>&1; ls;"
-        "python3 -c \"import xml.dom.minidom as m; r = m.parse('p.svg').documentElement;"
-        "t = [n.firstChild.data for n in r.getElementsByTagName('text')];"
-        "print(r.tagName, len(r.getElementsByTagName('circle')), len(r.getElementsByTagName("
-        "'polyline')), t[0], t.count('tokens/s'), t.count('tokens in the context'))\"");
-
-    (void)state;
-    assert_int_equal(run.code, 0);
-    /* six medians and three keys; three curves */
-    assert_contains(run.out, "svg 9 3 pebble 2 2\n");
-    assert_contains(run.out, "p.svg\ntable\nmoeflux: no/p.svg cannot be written: No such file");
-    assert_null(strstr(run.out, "q.svg"));
     run_free(&run);
 }
 
@@ -235,9 +190,7 @@ int main(void)
         cmocka_unit_test(shares_are_of_measured_ceilings),
         cmocka_unit_test(streamed_experts_are_held_against_the_disk),
         cmocka_unit_test(a_table_has_a_line_for_each_test),
-        cmocka_unit_test(a_terminal_shows_what_happens),
         cmocka_unit_test(a_text_can_be_fed),
-        cmocka_unit_test(a_plot_is_drawn),
         cmocka_unit_test(wrong_tests_are_refused),
     };
 

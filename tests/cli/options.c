@@ -3,6 +3,7 @@
 
 #include "../../apps/cli/options.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct settings {
@@ -234,6 +235,42 @@ static void distance_counts_letters(void **state)
     assert_int_equal(edit_distance(long_name, "a"), sizeof long_name - 1);
 }
 
+static void rates_need_a_unit(void **state)
+{
+    double rate = 0;
+
+    (void)state;
+    assert_true(parse_rate(&rate, "3GB/s") && rate == 3e9);
+    assert_true(parse_rate(&rate, "1.5MiB") && rate == 1.5 * 1024 * 1024);
+    assert_true(parse_rate(&rate, "200B/s") && rate == 200);
+    assert_false(parse_rate(&rate, "3"));
+    assert_false(parse_rate(&rate, "3/s"));
+    assert_false(parse_rate(&rate, "0GB/s"));
+    assert_false(parse_rate(&rate, "GB/s"));
+}
+
+/* Meanings begin in the same column, whatever the letters of a value are. */
+static void help_columns_count_characters(void **state)
+{
+    static const struct option options[] = {
+        { 'a', "alpha", OPTION_COUNTS, 0, "N,…", .help = "first" },
+        { 'b', "beta", OPTION_COUNTS, 0, "N,N", .help = "second" },
+    };
+    const struct option_group group = { "list", options, COUNT_OF(options), 0 };
+    char *text = NULL;
+    size_t length = 0;
+    FILE *out = open_memstream(&text, &length);
+
+    (void)state;
+    assert_non_null(out);
+    options_print(out, &group, 80);
+    fclose(out);
+    assert_string_equal(text, "list:\n"
+                              "  -a, --alpha N,…          first\n"
+                              "  -b, --beta N,N           second\n");
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -246,6 +283,8 @@ int main(void)
         cmocka_unit_test(sizes_are_binary_and_strict),
         cmocka_unit_test(numbers_are_strict),
         cmocka_unit_test(distance_counts_letters),
+        cmocka_unit_test(rates_need_a_unit),
+        cmocka_unit_test(help_columns_count_characters),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -114,9 +114,11 @@ static void wrong_wishes_are_refused(void **state)
     run = PROGRAM(NULL, "simulate", "/nonexistent");
     assert_refused(&run, 1, "/nonexistent cannot be opened");
     run = PROGRAM("no trace at all", "simulate", "-");
-    assert_refused(&run, 1, "this is not a trace of routes");
+    assert_refused(&run, 1, "standard input: this is not a trace of routes");
     run = PROGRAM(NULL, "simulate", trace_path(), "--disk", "fast");
-    assert_refused(&run, 2, "\"fast\" is not a rate such as 3GB/s");
+    assert_refused(&run, 2, "\"fast\" is not a rate with a unit, such as 3GB/s");
+    run = PROGRAM(NULL, "simulate", trace_path(), "--disk", "3");
+    assert_refused(&run, 2, "\"3\" is not a rate with a unit");
     run = PROGRAM(NULL, "simulate", trace_path(), "--disk", "0GB/s");
     assert_refused(&run, 2, "is not a rate");
     run = PROGRAM(NULL, "simulate", trace_path(), "--memory", "8G,huge");

@@ -1,6 +1,6 @@
-#include "simulate_report.h"
+#include "simulate/report.h"
 
-#include "terminal.h"
+#include "cli/terminal.h"
 
 double simulated_hits(const struct simulation_result *result)
 {

@@ -1,6 +1,6 @@
-/* simulate_report.h: what `moeflux simulate` found: a table, JSON, a plot. */
-#ifndef CLI_SIMULATE_REPORT_H
-#define CLI_SIMULATE_REPORT_H
+/* report.h: what `moeflux simulate` found: a table, JSON, a plot. */
+#ifndef SIMULATE_REPORT_H
+#define SIMULATE_REPORT_H
 
 #include "base/json.h"
 #include "experts/simulation.h"

@@ -1,9 +1,10 @@
 /* `moeflux simulate`: how caches of other sizes and other policies would have done on a
  * recorded text. */
-#include "command.h"
-#include "json_lines.h"
-#include "simulate_report.h"
-#include "terminal.h"
+#include "simulate/report.h"
+
+#include "cli/command.h"
+#include "cli/json_lines.h"
+#include "cli/terminal.h"
 
 #include "api/handles.h"
 #include "base/status.h"
@@ -11,8 +12,8 @@
 #include <stdlib.h>
 
 struct simulate_settings {
-    const char *memory, *disk, *plot;
-    struct maybe_real step_ms;
+    const char *memory, *plot;
+    struct maybe_real disk, step_ms;
     struct maybe_count rows;
     bool json;
 };
@@ -21,7 +22,7 @@ static const struct option options[] = {
     { 0, "memory", OPTION_TEXT, offsetof(struct simulate_settings, memory), "LIST",
       .help = "what weights and caches may take, as in 4G,8G,16G, or how many of the experts are "
               "kept, as in 25%; default 10%,25%,50%,75%,100%" },
-    { 0, "disk", OPTION_TEXT, offsetof(struct simulate_settings, disk), "RATE",
+    { 0, "disk", OPTION_RATE, offsetof(struct simulate_settings, disk), "RATE",
       .help = "what the disk gives, as in 3GB/s or 500MB/s; default 3GB/s" },
     { 0, "step", OPTION_REAL, offsetof(struct simulate_settings, step_ms), "MS",
       .help = "milliseconds of a token that waits for no read; default: as recorded", .low = 0,
@@ -38,31 +39,6 @@ static const struct option options[] = {
 static const struct option_group groups[] = { { "options", options, COUNT_OF(options), 0 } };
 
 /* ------------------------------------------------------------------- wishes */
-
-/* "3GB/s": decimal units, as disks are sold; "3GiB/s" is binary. */
-static bool parse_rate(double *out, const char *text)
-{
-    static const char letters[] = "KMGT";
-    char number[32];
-    size_t length = strspn(text, "0123456789.");
-    const char *unit = text + length, *letter;
-    double factor = 1;
-
-    if (length == 0 || length >= sizeof number) return false;
-    memcpy(number, text, length);
-    number[length] = '\0';
-    letter = *unit ? strchr(letters, *unit) : NULL;
-    if (letter) {
-        double base = unit[1] == 'i' ? 1024 : 1000;
-        for (const char *smaller = letters; smaller <= letter; smaller++) factor *= base;
-        unit += unit[1] == 'i' ? 2 : 1;
-    }
-    if (*unit == 'B') unit++;
-    if (strcmp(unit, "") != 0 && strcmp(unit, "/s") != 0) return false;
-    if (!parse_real(out, number) || *out <= 0) return false;
-    *out *= factor;
-    return true;
-}
 
 /* "8G", or "25%" of what slots for all experts take. */
 static bool parse_memory(struct simulated_size *out, const char *text,
@@ -166,13 +142,13 @@ static mf_status show(const struct simulate_report *report,
     return output_file_commit(&plot, why);
 }
 
-static mf_status simulate(const struct simulate_settings *settings, double disk_rate,
-                          const struct route_trace *trace, mf_error *why)
+static mf_status simulate(const struct simulate_settings *settings, const struct route_trace *trace,
+                          mf_error *why)
 {
     struct simulate_report report = {
         .trace = trace,
         .rows = settings->rows.given ? (uint32_t)settings->rows.value : 1,
-        .disk_rate = disk_rate,
+        .disk_rate = settings->disk.given ? settings->disk.value : 3e9,
         .step_seconds =
             settings->step_ms.given ? 1e-3 * settings->step_ms.value : trace->step_seconds,
         .sizes = calloc(SIMULATED_SIZES_MAX, sizeof *report.sizes),
@@ -192,7 +168,6 @@ static int run(const void *settings_, const struct arguments *arguments)
 {
     const struct simulate_settings *settings = settings_;
     struct route_trace trace;
-    double disk_rate = 3e9;
     mf_error why = { .text = "" };
     char *bytes = NULL;
     size_t length = 0;
@@ -202,15 +177,14 @@ static int run(const void *settings_, const struct arguments *arguments)
         return usage_error(&command_simulate, "which trace? `moeflux generate --routes FILE …` "
                                               "records one");
     }
-    if (settings->disk && !parse_rate(&disk_rate, settings->disk)) {
-        return usage_error(&command_simulate, "--disk: \"%.64s\" is not a rate such as 3GB/s",
-                           settings->disk);
-    }
     status = input_read_new(&bytes, &length, arguments->values[0], &why);
     if (status == MF_OK) {
-        status = route_trace_open(&trace, &allocator_heap, bytes, length, &why);
-        if (status == MF_OK) {
-            status = simulate(settings, disk_rate, &trace, &why);
+        mf_error problem = { .text = "" };
+        status = route_trace_open(&trace, &allocator_heap, bytes, length, &problem);
+        if (status != MF_OK) {
+            fail(&why, status, "%.128s: %.300s", input_name(arguments->values[0]), problem.text);
+        } else {
+            status = simulate(settings, &trace, &why);
             route_trace_free(&trace);
         }
     }

@@ -1,4 +1,4 @@
-/* simulate_plot.c: the report as an SVG, for light pages and for dark ones.
+/* plot.c: the report as an SVG, for light pages and for dark ones.
  *
  *     hits                          tokens/s
  *       │        ◦── belady            │
@@ -8,9 +8,10 @@
  *
  * Colours are those of Okabe and Ito, told apart also by those who do not see all; every
  * policy has a mark of its own besides. */
-#include "simulate_report.h"
+#include "simulate/report.h"
 
-#include "terminal.h"
+#include "cli/terminal.h"
+#include "common/svg.h"
 
 #include <math.h>
 
@@ -48,6 +49,9 @@ static const char style[] =
     ".ring{fill:#0d1117}.line{fill:none}}\n"
     "</style>\n";
 
+#define AXIS "class=\"axis\""
+#define GRID "class=\"grid\""
+
 struct panel {
     const struct simulate_report *report;
     FILE *out;
@@ -56,19 +60,6 @@ struct panel {
     double first, widest, highest; /* values at the left, the right and the upper edge */
     double step;                   /* between labels of the upright axis */
 };
-
-static void write_text(FILE *out, const char *text)
-{
-    for (; *text; text++) {
-        if (*text == '<') {
-            fputs("&lt;", out);
-        } else if (*text == '&') {
-            fputs("&amp;", out);
-        } else if ((unsigned char)*text >= ' ') {
-            fputc(*text, out);
-        }
-    }
-}
 
 /* ------------------------------------------------------------------ scales */
 
@@ -97,14 +88,6 @@ static double result_value(const struct panel *panel, size_t index, int policy)
     return panel->hits ? simulated_hits(result) : simulated_rate(panel->report, result, true);
 }
 
-/* 1, 2 or 5 times a power of ten: about five of them below `highest`. */
-static double nice_step(double highest)
-{
-    double power = pow(10, floor(log10(highest / 5))), step = highest / 5 / power;
-
-    return power * (step <= 1.3 ? 1 : step <= 2.6 ? 2 : step <= 6.5 ? 5 : 10);
-}
-
 /* Memory begins at 0, unless most of the axis would be empty. */
 static void choose_scales(struct panel *panel)
 {
@@ -121,7 +104,7 @@ static void choose_scales(struct panel *panel)
         }
     }
     if (!(highest > 0)) highest = 1;
-    panel->step = panel->hits ? 20 : nice_step(highest);
+    panel->step = panel->hits ? 20 : svg_nice_step(highest);
     panel->highest = panel->hits ? 100 : panel->step * ceil(highest * 1.02 / panel->step);
 }
 
@@ -137,13 +120,6 @@ static double place_y(const struct panel *panel, double value)
 }
 
 /* ----------------------------------------------------------------- drawing */
-
-static void draw_line(const struct panel *panel, double x1, double y1, double x2, double y2,
-                      const char *class)
-{
-    fprintf(panel->out, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"%s\"/>\n",
-            x1, y1, x2, y2, class);
-}
 
 static void draw_mark(FILE *out, double x, double y, int policy)
 {
@@ -178,12 +154,12 @@ static void draw_upright_axis(const struct panel *panel)
 
     for (int i = 0; i * panel->step <= panel->highest * 1.0001; i++) {
         double y = place_y(panel, i * panel->step);
-        draw_line(panel, panel->left, y, panel->left + PANEL_WIDTH, y, i ? "grid" : "axis");
+        svg_line(panel->out, panel->left, y, panel->left + PANEL_WIDTH, y, i ? GRID : AXIS);
         fprintf(panel->out,
                 "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\" class=\"soft\">%.*f%s</text>\n",
                 panel->left - 9, y + 4, digits, i * panel->step, panel->hits ? "%" : "");
     }
-    draw_line(panel, panel->left, PANEL_TOP, panel->left, PANEL_TOP + PANEL_HEIGHT, "axis");
+    svg_line(panel->out, panel->left, PANEL_TOP, panel->left, PANEL_TOP + PANEL_HEIGHT, AXIS);
 }
 
 /* A label under every size that has room beside the one before. */
@@ -196,7 +172,7 @@ static void draw_lying_axis(const struct panel *panel)
     for (size_t i = 0; i < panel->report->size_count; i++) {
         double value = size_value(panel->report, i), x = place_x(panel, value);
         char label[32];
-        draw_line(panel, x, bottom, x, bottom + 5, "axis");
+        svg_line(panel->out, x, bottom, x, bottom + 5, AXIS);
         if (x - last < room) continue;
         last = x;
         if (memory) {
@@ -267,13 +243,9 @@ void simulate_write_plot(const struct simulate_report *report, FILE *out)
     struct panel hits = { .report = report, .out = out, .hits = true, .left = 76 };
     struct panel rates = { .report = report, .out = out, .left = 560 };
 
-    fprintf(out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
-            "viewBox=\"0 0 %d %d\" font-family=\"system-ui, sans-serif\" font-size=\"12\">\n%s"
-            "<rect width=\"%d\" height=\"%d\" class=\"paper\"/>\n"
-            "<text x=\"30\" y=\"34\" font-size=\"16\" font-weight=\"600\" class=\"ink\">",
-            WIDTH, HEIGHT, WIDTH, HEIGHT, style, WIDTH, HEIGHT);
-    write_text(out, shape->name);
+    svg_begin(out, WIDTH, HEIGHT, style);
+    fputs("<text x=\"30\" y=\"34\" font-size=\"16\" font-weight=\"600\" class=\"ink\">", out);
+    svg_write_text(out, shape->name);
     fprintf(out,
             "<tspan dx=\"14\" font-size=\"12\" font-weight=\"400\" class=\"soft\">%zu tokens, %u "
             "experts in a layer, %u per token; %.2f GB/s from disk",
@@ -285,5 +257,5 @@ void simulate_write_plot(const struct simulate_report *report, FILE *out)
     draw_legend(out);
     draw_panel(&hits, "experts found in memory");
     draw_panel(&rates, "tokens per second, at most");
-    fputs("</svg>\n", out);
+    svg_end(out);
 }
