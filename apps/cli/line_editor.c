@@ -6,10 +6,19 @@
 
 #ifdef HAVE_LIBEDIT
 
+#include <errno.h>
 #include <fcntl.h>
 #include <histedit.h>
 #include <signal.h>
+#include <sys/select.h>
 #include <unistd.h>
+#include <wchar.h>
+
+/* Signals that need the terminal restored or the line redrawn.  libedit's own handlers
+ * (EL_SIGNAL) allocate and print inside the handler, so it is not given them: they are blocked
+ * while a line is edited, except in pselect, and read_character does the work afterwards. */
+static const int edit_signals[] = { SIGWINCH, SIGCONT, SIGTSTP, SIGTERM, SIGQUIT, SIGHUP };
+static volatile sig_atomic_t signal_came[COUNT_OF(edit_signals)];
 
 struct line_editor {
     EditLine *edit;
@@ -21,7 +30,121 @@ struct line_editor {
     char *line;
     bool given_up;
     bool pastes; /* the terminal marks what is pasted */
+    /* While a line is edited: what the signals did before, and the mask before. */
+    struct sigaction old_actions[COUNT_OF(edit_signals)];
+    sigset_t old_mask;
 };
+
+static void on_signal(int number)
+{
+    for (size_t i = 0; i < COUNT_OF(edit_signals); i++)
+        if (edit_signals[i] == number) signal_came[i] = 1;
+}
+
+/* Signals that the process ignored before (nohup) stay ignored. */
+static void take_signals(struct line_editor *editor)
+{
+    struct sigaction action = { .sa_handler = on_signal };
+    sigset_t blocked;
+
+    sigemptyset(&blocked);
+    sigfillset(&action.sa_mask);
+    for (size_t i = 0; i < COUNT_OF(edit_signals); i++) sigaddset(&blocked, edit_signals[i]);
+    pthread_sigmask(SIG_BLOCK, &blocked, &editor->old_mask);
+    for (size_t i = 0; i < COUNT_OF(edit_signals); i++) {
+        signal_came[i] = 0;
+        sigaction(edit_signals[i], NULL, &editor->old_actions[i]);
+        if (editor->old_actions[i].sa_handler != SIG_IGN) sigaction(edit_signals[i], &action, NULL);
+    }
+}
+
+static void give_signals_back(struct line_editor *editor)
+{
+    for (size_t i = 0; i < COUNT_OF(edit_signals); i++)
+        sigaction(edit_signals[i], &editor->old_actions[i], NULL);
+    pthread_sigmask(SIG_SETMASK, &editor->old_mask, NULL);
+}
+
+/* Asks the terminal to mark pasted text, or no longer to. */
+static void mark_pastes(const struct line_editor *editor, bool on)
+{
+    if (!editor->pastes) return;
+    fputs(on ? "\033[?2004h" : "\033[?2004l", stdout);
+    fflush(stdout);
+}
+
+/* Draws the line again, from the start of the row where the cursor is. */
+static void draw_again(const struct line_editor *editor)
+{
+    fputs("\r", stdout);
+    fflush(stdout);
+    el_set(editor->edit, EL_REFRESH);
+}
+
+/* Puts the terminal in order, lets the signal do what it did before the line was edited (stop or
+ * end the process, as a rule), and returns to editing when the process goes on. */
+static void deliver_signal(struct line_editor *editor, int number)
+{
+    mark_pastes(editor, false);
+    el_set(editor->edit, EL_PREP_TERM, 0);
+    give_signals_back(editor);
+    raise(number);
+    take_signals(editor);
+    el_set(editor->edit, EL_PREP_TERM, 1);
+    mark_pastes(editor, true);
+    draw_again(editor);
+}
+
+static void handle_signals(struct line_editor *editor)
+{
+    for (size_t i = 0; i < COUNT_OF(edit_signals); i++) {
+        if (!signal_came[i]) continue;
+        signal_came[i] = 0;
+        if (edit_signals[i] == SIGWINCH) {
+            el_resize(editor->edit);
+        } else if (edit_signals[i] == SIGCONT) { /* the shell may have changed the modes */
+            el_set(editor->edit, EL_PREP_TERM, 0);
+            el_set(editor->edit, EL_PREP_TERM, 1);
+            draw_again(editor);
+        } else {
+            deliver_signal(editor, edit_signals[i]);
+        }
+    }
+}
+
+/* Waits for a byte of the terminal: 1, 0 at the end of the input, -1 where it cannot be read. */
+static int read_byte(struct line_editor *editor, char *byte)
+{
+    for (;;) {
+        fd_set ready;
+        FD_ZERO(&ready);
+        FD_SET(STDIN_FILENO, &ready);
+        handle_signals(editor);
+        int found = pselect(STDIN_FILENO + 1, &ready, NULL, NULL, NULL, &editor->old_mask);
+        if (found < 0 && errno != EINTR) return -1;
+        if (found <= 0) continue;
+        ssize_t got = read(STDIN_FILENO, byte, 1);
+        if (got >= 0) return (int)got;
+        if (errno != EINTR && errno != EAGAIN) return -1;
+    }
+}
+
+/* EL_GETCFN: the next character of the locale; bytes that are none are dropped. */
+static int read_character(EditLine *edit, wchar_t *out)
+{
+    struct line_editor *editor;
+    mbstate_t decoder = { 0 };
+    char byte;
+
+    el_get(edit, EL_CLIENTDATA, &editor);
+    for (;;) {
+        int got = read_byte(editor, &byte);
+        if (got != 1) return got;
+        size_t length = mbrtowc(out, &byte, 1, &decoder);
+        if (length <= 1) return 1;
+        if (length == (size_t)-1) decoder = (mbstate_t){ 0 };
+    }
+}
 
 static bool terminal_takes_escapes(void)
 {
@@ -48,13 +171,13 @@ static unsigned char give_up(EditLine *edit, int key)
     return CC_EOF;
 }
 
-/* Ctrl-Z as usual; libedit's own handler puts the terminal in order before and after. */
+/* Ctrl-Z stops the whole job, as the terminal would; read_character puts the terminal in order. */
 static unsigned char suspend(EditLine *edit, int key)
 {
     (void)edit;
     (void)key;
     kill(0, SIGTSTP);
-    return CC_REDISPLAY;
+    return CC_NORM;
 }
 
 /* A line break inside the text. */
@@ -132,7 +255,7 @@ static void set_up_keys(struct line_editor *editor)
     el_set(edit, EL_CLIENTDATA, editor);
     el_set(edit, EL_PROMPT_ESC, show_prompt, '\1');
     el_set(edit, EL_EDITOR, "emacs");
-    el_set(edit, EL_SIGNAL, 1); /* suspend, continue and resize */
+    el_wset(edit, EL_GETCFN, read_character);
     el_set(edit, EL_SETTY, "-d", "-isig", NULL);
     /* The wide form keeps the strings it is given; the other one copies and never frees. */
     el_wset(edit, EL_ADDFN, L"give-up", L"give up the line", give_up);
@@ -173,7 +296,7 @@ struct line_editor *line_editor_new(const char *history_path)
     return editor;
 }
 
-/* What somebody typed is nobody else's business: the file is the owner's alone. */
+/* Mode 0600: other users must not read what was typed. */
 static void save_history(struct line_editor *editor)
 {
     int file = open(editor->history_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -201,14 +324,6 @@ void line_editor_set_words(struct line_editor *editor, const char *const *words,
     editor->word_count = count;
 }
 
-/* Asks the terminal to mark pasted text, or no longer to. */
-static void mark_pastes(const struct line_editor *editor, bool on)
-{
-    if (!editor->pastes) return;
-    fputs(on ? "\033[?2004h" : "\033[?2004l", stdout);
-    fflush(stdout);
-}
-
 enum line_result line_editor_read(struct line_editor *editor, const char *prompt, const char **line)
 {
     int count = 0;
@@ -216,9 +331,11 @@ enum line_result line_editor_read(struct line_editor *editor, const char *prompt
 
     editor->prompt = prompt;
     editor->given_up = false;
+    take_signals(editor);
     mark_pastes(editor, true);
     text = el_gets(editor->edit, &count);
     mark_pastes(editor, false);
+    give_signals_back(editor);
     if (editor->given_up) {
         fputs("\n", stdout);
         return LINE_GIVEN_UP;

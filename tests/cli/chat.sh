@@ -136,6 +136,25 @@ wait_for 'status 0'
 [ -s "$home/.local/state/moeflux/history" ] || fail 'the history was not kept'
 mux kill-session -t chat
 
+# Ctrl-Z stops the job, and the line goes on with it; after SIGTERM the terminal echoes again.
+mux new-session -d -s chat -x 80 -y 50 "bash -c 'set -m; HOME=$home TERM=screen $program run \
+    --temp 0 --backend reference --no-think; echo stopped \$?; fg; echo status \$?; sleep 600'"
+wait_for_prompt
+mux send-keys -t chat -l 'What is the'
+wait_for 'What is the'
+mux send-keys -t chat C-z
+wait_for 'stopped 148'
+mux send-keys -t chat -l ' capital of Japan?'
+mux send-keys -t chat Enter
+wait_for 'The capital of Japan is Tokyo.'
+wait_for_prompt
+echoes() { stty -a <"$(mux display-message -p -t chat '#{pane_tty}')" | grep -q ' echo '; }
+echoes && fail 'the terminal echoes while the line editor does'
+kill -TERM "$(pgrep -n -f "^$program run --temp 0 --backend reference --no-think\$")"
+wait_for 'status 143'
+echoes || fail 'the echo is off after SIGTERM'
+mux kill-session -t chat
+
 # Ctrl-C ends an answer that would go on for long, and not the program.
 start --no-think --ignore-eos
 type_line 'Continue this story: The little fox found a golden key in the snow.'
