@@ -12,6 +12,7 @@
 #define BENCH_CASES_H
 
 #include "kernels/kernels.h"
+#include "moeflux.h"
 
 /* What rows are filled with. */
 enum case_fill {

@@ -14,7 +14,6 @@
 #define QUANT_FORMAT_H
 
 #include "base/common.h"
-#include "moeflux.h"
 
 /* enum suffix, name for people, elements and bytes of a block, reference dequantise, quantise.
  * Integers are storage only; an affine block is 8 numbers of b bits in b bytes; the blocks of
