@@ -25,7 +25,10 @@ Token embeddings have unit variance and projections back into the residual
 stream a gain below 1, so the hidden state stays dominated by the token's own
 random vector: the routers (independent noise, F32) then spread tokens almost
 evenly over the experts.  That is the worst case for an expert cache; real
-models reuse experts from token to token.
+models reuse experts from token to token.  Softmax attention over noise returns
+nearly the same average for every token; with a larger output gain that common
+vector takes over in deep models and routing collapses onto few experts, hence
+ATT_GAIN.
 
 How it is kept fast.  Per (type, scale) one pool of a few MiB of blocks is made
 and every tensor is stitched together from pool slices of random length at
@@ -41,7 +44,8 @@ import sys
 import time
 from array import array
 
-from random_shapes import DEFAULT_PRESET, HYBRID, PRESETS, byte_pairs
+from random_shapes import (ATT_GAIN, DEFAULT_PRESET, HYBRID, OUT_GAIN, PRESETS,
+                           byte_pairs)
 
 # --------------------------------------------------------------------------
 # GGUF constants
@@ -184,7 +188,7 @@ def vocabulary(arch, size):
 
 def tensors(m):
     a, e = m["arch"], m["embd"]
-    W, OUT = ("w", 1.0), ("w", 0.5)      # OUT: back into the residual stream
+    W, OUT, ATT = ("w", 1.0), ("w", OUT_GAIN), ("w", ATT_GAIN)
     ONE = ("ones",)
     router = ("gauss", 1.0 / math.sqrt(e))
     out = [("token_embd.weight", [e, m["vocab"]], ("w", math.sqrt(e)))]
@@ -217,7 +221,7 @@ def tensors(m):
             out.append((p + "attn_kv_a_norm.weight", [kl], ONE))
             out.append((p + "attn_k_b.weight", [m["nope"], kl, h], W))
             out.append((p + "attn_v_b.weight", [kl, m["v_dim"], h], W))
-            out.append((p + "attn_output.weight", [h * m["v_dim"], e], OUT))
+            out.append((p + "attn_output.weight", [h * m["v_dim"], e], ATT))
             out.append((p + "ffn_norm.weight", [e], ONE))
             if i < m["dense_lead"]:
                 out.append((p + "ffn_gate.weight", [e, m["ff"]], W))
@@ -256,7 +260,7 @@ def tensors(m):
             out.append((p + "attn_v.weight", [e, hkv * hd], W))
             out.append((p + "attn_q_norm.weight", [hd], ONE))
             out.append((p + "attn_k_norm.weight", [hd], ONE))
-            out.append((p + "attn_output.weight", [h * hd, e], OUT))
+            out.append((p + "attn_output.weight", [h * hd, e], ATT))
         if a in HYBRID:
             out.append((p + "post_attention_norm.weight", [e], ONE))
             moe(p)

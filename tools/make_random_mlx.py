@@ -45,7 +45,7 @@ def modules(m, split_kv_b=True):
         lead = [stack] if stack else []
         for name in ("gate_proj", "up_proj"):
             out.append((p + name, lead + [width, e], ("w", 1.0)))
-        out.append((p + "down_proj", lead + [e, width], ("w", 0.5)))
+        out.append((p + "down_proj", lead + [e, width], ("w", shapes.OUT_GAIN)))
 
     for i in range(m["layers"]):
         p = f"{prefix}model.layers.{i}."
@@ -60,7 +60,7 @@ def modules(m, split_kv_b=True):
             linear(p + "self_attn.q_proj", m["heads"] * d * twice, e)
             linear(p + "self_attn.k_proj", m["kv_heads"] * d, e)
             linear(p + "self_attn.v_proj", m["kv_heads"] * d, e)
-            linear(p + "self_attn.o_proj", e, m["heads"] * d, 0.5)
+            linear(p + "self_attn.o_proj", e, m["heads"] * d, shapes.ATT_GAIN)
             norm(p + "self_attn.q_norm", d)
             norm(p + "self_attn.k_norm", d)
         if a == "deepseek2" and i < m["dense_lead"]:
@@ -99,7 +99,7 @@ def latent_attention(m, p, linear, norm, out, split_kv_b):
         out.append((p + "unembed_out", [h, dv, c], ("w", 1.0)))
     else:
         linear(p + "kv_b_proj", h * (n + dv), c)
-    linear(p + "o_proj", e, h * dv, 0.5)
+    linear(p + "o_proj", e, h * dv, shapes.ATT_GAIN)
 
 
 def linear_attention(m, p, linear, norm, out):
@@ -117,7 +117,7 @@ def linear_attention(m, p, linear, norm, out):
     out.append((p + "dt_bias", [hv], ("raw", "BF16", -4.0, -1.0)))
     out.append((p + "A_log", [hv], ("raw", "F32", math.log(0.5), math.log(8.0))))
     norm(p + "norm", d)
-    linear(p + "out_proj", e, value, 0.5)
+    linear(p + "out_proj", e, value, shapes.OUT_GAIN)
 
 
 NO_SUFFIX = ("dt_bias", "A_log", "e_score_correction_bias")

@@ -3,6 +3,9 @@ ones of the same families, and a vocabulary for them."""
 
 import sys
 
+# Of projections into the residual stream: of attention, of all others.
+ATT_GAIN, OUT_GAIN = 0.1, 0.5
+
 PRESETS = {
     "qwen3-30b-a3b": dict(
         arch="qwen3moe", layers=48, embd=2048, ff=6144, heads=32, kv_heads=4,
