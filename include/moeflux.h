@@ -159,6 +159,7 @@ typedef struct mf_engine mf_engine;
 typedef struct mf_engine_options {
     uint32_t thread_count; /* 0: one for every core this process may use */
     const char *backend;   /* "reference", "cpu"; NULL: the best one here */
+    const char *kernels;   /* a kernel set by name, as in "avx2"; NULL: the best one here */
     mf_log_function log;   /* NULL: notes are dropped */
     void *log_user;
     const mf_allocator *allocator; /* NULL: the C heap; copied */
@@ -171,6 +172,9 @@ typedef struct mf_engine_options {
 /* `options` may be NULL. */
 MF_API mf_status mf_engine_open(mf_engine **out, const mf_engine_options *options, mf_error *why);
 MF_API void mf_engine_close(mf_engine *engine); /* NULL is legal, as in every close */
+
+/* The name of the kernel set in use, as in "avx512"; borrowed. */
+MF_API const char *mf_engine_kernels(const mf_engine *engine);
 
 /* Hands over the events that `trace` has not had yet, as closing does. */
 MF_API void mf_engine_flush_trace(mf_engine *engine);

@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "kernels/select.h"
 
 #include <stdlib.h>
 
@@ -101,9 +102,11 @@ static void bench_case(void *user, const struct kernel_case *what)
 static void bench_sets(struct bencher *b)
 {
     const struct machine *machine = b->wishes->machine;
+    const struct kernels *one = b->kernels;
     for (size_t o = 0; case_op_at(o); o++)
         for (size_t s = 0; (b->kernels = kernels_at(machine, s)); s++)
-            if (s == 0 || b->wishes->all_sets) case_for_each_timed(case_op_at(o), bench_case, b);
+            if (b->kernels == one || b->wishes->all_sets)
+                case_for_each_timed(case_op_at(o), bench_case, b);
 }
 
 mf_status kernel_bench_run(const struct kernel_bench_wishes *wishes, kernel_figure_function each,
@@ -111,7 +114,8 @@ mf_status kernel_bench_run(const struct kernel_bench_wishes *wishes, kernel_figu
 {
     struct bencher b = { .wishes = wishes, .why = why, .each = each, .user = user };
     size_t bytes = wishes->threads * sizeof *b.tasks;
-    mf_status status = thread_pool_new(&b.pool, &allocator_heap, wishes->threads, why);
+    mf_status status = kernels_choose(&b.kernels, wishes->machine, wishes->set, why);
+    if (status == MF_OK) status = thread_pool_new(&b.pool, &allocator_heap, wishes->threads, why);
     if (status != MF_OK) return status;
     b.tasks = calloc(wishes->threads, sizeof *b.tasks);
     b.statuses = calloc(wishes->threads, sizeof *b.statuses);

@@ -21,7 +21,8 @@ struct kernel_figure {
 struct kernel_bench_wishes {
     const struct machine *machine;
     unsigned threads;
-    bool all_sets;    /* else the best one */
+    bool all_sets;    /* else one */
+    const char *set;  /* which one; NULL: the best */
     const char *only; /* a part of an operation's or a format's name; NULL: everything */
 };
 

@@ -207,7 +207,7 @@ static void make_report(struct bench_report *out, const struct bench_run *run,
                                   .ceilings = run->ceilings,
                                   .model = mf_model_name(opened->model),
                                   .family = mf_model_family(opened->model),
-                                  .kernels = opened->engine->kernels->name,
+                                  .kernels = mf_engine_kernels(opened->engine),
                                   .expert_mode = stats.expert_mode,
                                   .threads = (unsigned)run->settings->common.threads.value };
 }
@@ -336,13 +336,14 @@ static void take_figure(void *user, const struct kernel_figure *figure)
     }
 }
 
-static mf_status bench_kernels(const struct bench_settings *settings, mf_error *why)
+static mf_status bench_ops(const struct bench_settings *settings, mf_error *why)
 {
     struct machine machine;
     struct kernel_list list = { .figures = settings->json ? json_array() : NULL };
     struct kernel_bench_wishes wishes = { .machine = &machine,
                                           .threads = (unsigned)settings->common.threads.value,
                                           .all_sets = settings->all_sets,
+                                          .set = settings->common.kernels,
                                           .only = settings->only };
     struct terminal terminal;
     char text[256];
@@ -390,7 +391,7 @@ static const char *find_problem(const struct bench_settings *settings)
         any = any || settings->counts.values[i] > 0;
     }
     if (!settings->ops && (settings->only || settings->all_sets)) {
-        return "--only and --all-sets belong to --kernels";
+        return "--only and --all-sets belong to --ops";
     }
     return any ? NULL : "-p 0 and -n 0 leave nothing to measure";
 }
@@ -414,7 +415,7 @@ static int run(const void *settings_, const struct arguments *arguments)
     problem = find_problem(&settings);
     if (problem) return usage_error(&command_bench, "%s", problem);
     if (settings.ops) {
-        return bench_kernels(&settings, &why) == MF_OK ? EXIT_DONE : report(&why);
+        return bench_ops(&settings, &why) == MF_OK ? EXIT_DONE : report(&why);
     }
     return bench_model(&settings);
 }

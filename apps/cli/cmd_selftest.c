@@ -126,7 +126,7 @@ static double tolerance_of(size_t kind)
 static void report_operations(struct selftest *test, const struct compare_backend *compare)
 {
     printf("operations  reference against %s, largest error relative to the largest result\n",
-           test->opened.engine->kernels->name);
+           mf_engine_kernels(test->opened.engine));
     for (size_t i = 0; i < COMPARE_KINDS; i++) {
         const struct comparison *kind = &compare->kinds[i];
         if (kind->runs == 0) continue;

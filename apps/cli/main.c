@@ -35,6 +35,8 @@ static const struct option common_options[] = {
       .help = "same seed, same text" },
     { 0, "backend", OPTION_CHOICE, offsetof(struct common_settings, backend), "NAME",
       .help = "who computes: reference or cpu; default: cpu, the faster one", .choices = backends },
+    { 0, "kernels", OPTION_TEXT, offsetof(struct common_settings, kernels), "NAME",
+      .help = "the kernel set, as in avx2; default: the best one that runs here" },
     { 0, "expert-mode", OPTION_CHOICE, offsetof(struct common_settings, expert_mode), "MODE",
       .help = "where experts live: auto, resident or mapped; default: auto, by their size",
       .choices = expert_modes },

@@ -37,6 +37,7 @@ static mf_status open_parts(struct opened *out, const struct common_settings *se
     mf_engine_options engine = {
         .thread_count = (uint32_t)settings->threads.value,
         .backend = settings->backend,
+        .kernels = settings->kernels,
         .log = pass_note,
         .profile = settings->stats || settings->stats_json,
     };

@@ -2,25 +2,25 @@
 #include "api/handles.h"
 
 #include "base/status.h"
+#include "kernels/select.h"
 
 const char *mf_version(void)
 {
     return MOEFLUX_VERSION;
 }
 
-/* "reference" is the plain arithmetic with the plain set of kernels, "cpu" the tuned one with
- * the best set for this machine. */
-static mf_status choose_kernels(mf_engine *engine, const char *backend, mf_error *why)
+/* "reference" is the plain f32 arithmetic, "cpu" the tuned one.  Without a name the reference uses
+ * the generic set and the tuned arithmetic the best set for this machine. */
+static mf_status choose_kernels(mf_engine *engine, const mf_engine_options *options, mf_error *why)
 {
-    if (!backend || strcmp(backend, "cpu") == 0)
-        engine->kernels = kernels_select(&engine->machine, NULL);
-    else if (strcmp(backend, "reference") == 0)
-        engine->kernels = kernels_select(&engine->machine, "generic");
-    else
+    const char *backend = options->backend ? options->backend : "cpu";
+    engine->exact = strcmp(backend, "reference") == 0;
+    if (!engine->exact && strcmp(backend, "cpu") != 0)
         return fail(why, MF_ERR_ARGUMENT,
                     "the backend \"%.32s\" is not known; there are reference and cpu", backend);
-    engine->exact = backend && strcmp(backend, "reference") == 0;
-    return MF_OK;
+    const char *name = options->kernels;
+    if (!name && engine->exact) name = "generic";
+    return kernels_choose(&engine->kernels, &engine->machine, name, why);
 }
 
 mf_status mf_engine_open(mf_engine **out, const mf_engine_options *options, mf_error *why)
@@ -39,7 +39,7 @@ mf_status mf_engine_open(mf_engine **out, const mf_engine_options *options, mf_e
     machine_probe(&engine->machine);
 
     unsigned threads = options->thread_count ? options->thread_count : engine->machine.core_count;
-    mf_status status = choose_kernels(engine, options->backend, why);
+    mf_status status = choose_kernels(engine, options, why);
     if (status == MF_OK) status = thread_pool_new(&engine->pool, &engine->allocator, threads, why);
     if (status == MF_OK)
         status = backend_cpu_new(&engine->backend, &engine->allocator, engine->pool,
@@ -69,6 +69,11 @@ void mf_engine_close(mf_engine *engine)
     pthread_mutex_destroy(&engine->lock);
     mf_allocator allocator = engine->allocator;
     allocator.release(allocator.user, engine, sizeof *engine);
+}
+
+const char *mf_engine_kernels(const mf_engine *engine)
+{
+    return engine->kernels->name;
 }
 
 void mf_engine_flush_trace(mf_engine *engine)

@@ -1,4 +1,8 @@
-#include "kernels/kernels.h"
+#include "kernels/select.h"
+
+#include "base/status.h"
+
+#include <stdio.h>
 
 extern const struct kernels kernels_generic;
 extern const struct kernels kernels_avx2;
@@ -112,6 +116,21 @@ const struct kernels *kernels_select(const struct machine *machine, const char *
         if (wanted && sets[i].runs_on(machine)) return sets[i].kernels;
     }
     return NULL;
+}
+
+mf_status kernels_choose(const struct kernels **out, const struct machine *machine,
+                         const char *name, mf_error *why)
+{
+    char list[256] = "";
+    *out = kernels_select(machine, name);
+    if (*out) return MF_OK;
+    for (size_t i = 0; kernels_at(machine, i); i++) {
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "",
+                 kernels_at(machine, i)->name);
+    }
+    return fail(why, MF_ERR_ARGUMENT,
+                "the kernel set \"%.32s\" does not run on this machine; these do: %s", name, list);
 }
 
 const struct kernels *kernels_at(const struct machine *machine, size_t index)

@@ -2,7 +2,7 @@
  * x kernel set.  Every set gives the bits of "generic", or is within a stated bound of the same
  * thing in double; generic always is.  NaNs are equal whatever their payload.
  *
- * `moeflux bench --kernels` times the same table. */
+ * `moeflux bench --ops` times the same table. */
 #include "support/test.h"
 
 #include "bench/cases.h"
