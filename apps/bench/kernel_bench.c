@@ -1,8 +1,14 @@
+/* kernel_bench.c: times the cases of cases.h.  It reaches inside the library because a kernel is
+ * no part of its interface. */
 #include "bench/kernel_bench.h"
+
+#include "bench/cases.h"
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/machine.h"
 #include "base/status.h"
+#include "base/thread_pool.h"
 #include "kernels/select.h"
 
 #include <stdlib.h>
@@ -11,6 +17,7 @@
 
 struct bencher {
     const struct kernel_bench_wishes *wishes;
+    struct machine machine;
     struct thread_pool *pool;
     struct case_task *tasks; /* [threads] */
     const struct kernels *kernels;
@@ -75,6 +82,12 @@ static bool is_wanted(const struct kernel_bench_wishes *wishes, const struct ker
     return what->op->has_weight && strstr(format_info(what->format)->name, wishes->only);
 }
 
+static const char *format_name(const struct kernel_case *what)
+{
+    if (what->depth > 0) return "F16";
+    return what->op->has_weight ? format_info(what->format)->name : "F32";
+}
+
 static void bench_case(void *user, const struct kernel_case *what)
 {
     struct bencher *b = user;
@@ -88,7 +101,14 @@ static void bench_case(void *user, const struct kernel_case *what)
     if (b->status == MF_OK) {
         double seconds = best_seconds(b), threads = b->wishes->threads;
         struct kernel_figure figure = {
-            .what = *what,
+            .operation = what->op->name,
+            .format = format_name(what),
+            .rows = what->m,
+            .cols = what->n,
+            .activations = what->x_rows,
+            .heads = what->depth > 0 ? what->heads : 0,
+            .depth = what->depth,
+            .large = case_is_large(what),
             .set = b->kernels->name,
             .on_matrix = what->op->on_matrix && kernels_have_panels(b->kernels),
             .bytes_per_second = threads * case_task_bytes(&b->tasks[0]) / seconds,
@@ -101,7 +121,7 @@ static void bench_case(void *user, const struct kernel_case *what)
 
 static void bench_sets(struct bencher *b)
 {
-    const struct machine *machine = b->wishes->machine;
+    const struct machine *machine = &b->machine;
     const struct kernels *one = b->kernels;
     for (size_t o = 0; case_op_at(o); o++)
         for (size_t s = 0; (b->kernels = kernels_at(machine, s)); s++)
@@ -114,7 +134,8 @@ mf_status kernel_bench_run(const struct kernel_bench_wishes *wishes, kernel_figu
 {
     struct bencher b = { .wishes = wishes, .why = why, .each = each, .user = user };
     size_t bytes = wishes->threads * sizeof *b.tasks;
-    mf_status status = kernels_choose(&b.kernels, wishes->machine, wishes->set, why);
+    machine_probe(&b.machine);
+    mf_status status = kernels_choose(&b.kernels, &b.machine, wishes->set, why);
     if (status == MF_OK) status = thread_pool_new(&b.pool, &allocator_heap, wishes->threads, why);
     if (status != MF_OK) return status;
     b.tasks = calloc(wishes->threads, sizeof *b.tasks);
@@ -129,95 +150,4 @@ mf_status kernel_bench_run(const struct kernel_bench_wishes *wishes, kernel_figu
     free(b.errors);
     thread_pool_free(b.pool);
     return b.status;
-}
-
-/* --------------------------------------------------------------- reporting */
-
-/* 0: not a question that this case answers. */
-static double memory_share(const struct kernel_figure *figure, const struct ceilings *c)
-{
-    bool asked = case_is_large(&figure->what) && c->memory_bytes > 0;
-    return asked ? figure->bytes_per_second / c->memory_bytes : 0;
-}
-
-/* Of the matrix unit where the operation uses it, else of multiply-adds in f32. */
-static double peak_share(const struct kernel_figure *figure, const struct ceilings *c)
-{
-    double peak = figure->on_matrix ? ceilings_matrix_flops(c) : c->f32_flops;
-    return peak > 0 ? figure->flops / peak : 0;
-}
-
-static const char *peak_name(const struct kernel_figure *figure)
-{
-    return figure->on_matrix ? "bf16" : "f32";
-}
-
-static void print_number(FILE *out, double value, int width, int digits)
-{
-    if (value > 0)
-        fprintf(out, " %*.*f", width, digits, value);
-    else
-        fprintf(out, " %*s", width, "");
-}
-
-/* "4096 x 2048 for 16", "128, 8 heads at 8192" */
-static void describe_shape(char *out, size_t capacity, const struct kernel_case *what)
-{
-    if (what->depth > 0 && what->x_rows > what->heads)
-        snprintf(out, capacity, "%zu, %zu rows at %zu", what->n, what->x_rows, what->depth);
-    else if (what->depth > 0)
-        snprintf(out, capacity, "%zu, %zu heads at %zu", what->n, what->heads, what->depth);
-    else if (what->x_rows > 1)
-        snprintf(out, capacity, "%zu x %zu for %zu", what->m, what->n, what->x_rows);
-    else
-        snprintf(out, capacity, "%zu x %zu", what->m, what->n);
-}
-
-static const char *format_name(const struct kernel_case *what)
-{
-    if (what->depth > 0) return "F16";
-    return what->op->has_weight ? format_info(what->format)->name : "F32";
-}
-
-void kernel_figure_print(const struct kernel_figure *figure, const struct ceilings *c, FILE *out)
-{
-    char shape[64];
-    if (!figure) {
-        fprintf(out, "%-18s %-13s %-22s %-11s %8s %9s %9s %11s\n", "operation", "format", "shape",
-                "set", "GB/s", "of memory", "GFLOP/s", "of peak");
-        return;
-    }
-    describe_shape(shape, sizeof shape, &figure->what);
-    fprintf(out, "%-18s %-13s %-22s %-11s", figure->what.op->name, format_name(&figure->what),
-            shape, figure->set);
-    print_number(out, figure->bytes_per_second * 1e-9, 8, 2);
-    print_number(out, 100 * memory_share(figure, c), 7, 1);
-    fputs(memory_share(figure, c) > 0 ? " %" : "  ", out);
-    print_number(out, figure->flops * 1e-9, 9, 2);
-    if (peak_share(figure, c) > 0) {
-        print_number(out, 100 * peak_share(figure, c), 5, 1);
-        fprintf(out, " %% %s", peak_name(figure));
-    }
-    fputc('\n', out);
-}
-
-json_t *kernel_figure_json_new(const struct kernel_figure *figure, const struct ceilings *c)
-{
-    const struct kernel_case *what = &figure->what;
-    json_t *out = json_pack("{s:s,s:s,s:I,s:I,s:I,s:s,s:f}", "operation", what->op->name, "format",
-                            format_name(what), "rows", (json_int_t)what->m, "cols",
-                            (json_int_t)what->n, "activations", (json_int_t)what->x_rows, "set",
-                            figure->set, "bytes_per_second", figure->bytes_per_second);
-    if (what->depth > 0) {
-        json_object_set_new(out, "heads", json_integer((json_int_t)what->heads));
-        json_object_set_new(out, "depth", json_integer((json_int_t)what->depth));
-    }
-    if (figure->flops > 0) json_object_set_new(out, "flops", json_real(figure->flops));
-    if (memory_share(figure, c) > 0)
-        json_object_set_new(out, "share_of_memory", json_real(memory_share(figure, c)));
-    if (peak_share(figure, c) > 0) {
-        json_object_set_new(out, "share_of_peak", json_real(peak_share(figure, c)));
-        json_object_set_new(out, "peak", json_string(peak_name(figure)));
-    }
-    return out;
 }

@@ -5,13 +5,15 @@
 #ifndef BENCH_KERNEL_BENCH_H
 #define BENCH_KERNEL_BENCH_H
 
-#include "bench/cases.h"
 #include "bench/ceilings.h"
 
 #include <stdio.h>
 
 struct kernel_figure {
-    struct kernel_case what;
+    const char *operation, *format;
+    size_t rows, cols, activations; /* of the weight; rows of activations */
+    size_t heads, depth;            /* of attention, else 0 */
+    bool large;                     /* the weight comes from memory every time */
     const char *set;
     bool on_matrix;          /* it worked on the matrix unit */
     double bytes_per_second; /* of weights, inputs and results */
@@ -19,7 +21,6 @@ struct kernel_figure {
 };
 
 struct kernel_bench_wishes {
-    const struct machine *machine;
     unsigned threads;
     bool all_sets;    /* else one */
     const char *set;  /* which one; NULL: the best */
@@ -33,8 +34,8 @@ mf_status kernel_bench_run(const struct kernel_bench_wishes *wishes, kernel_figu
 
 /* A line of the table; with NULL instead of a figure its heading.  Shares are of the memory
  * bandwidth, where the weights are too large for the caches, and of the peak. */
-void kernel_figure_print(const struct kernel_figure *figure, const struct ceilings *ceilings,
+void kernel_figure_print(const struct kernel_figure *figure, const mf_ceilings *ceilings,
                          FILE *out);
-json_t *kernel_figure_json_new(const struct kernel_figure *figure, const struct ceilings *ceilings);
+json_t *kernel_figure_json_new(const struct kernel_figure *figure, const mf_ceilings *ceilings);
 
 #endif

@@ -1,9 +1,11 @@
 #include "bench/measure.h"
 
-#include "api/handles.h"
-#include "base/clock.h"
-#include "base/status.h"
+#include "common/basics.h"
+#include "common/clock.h"
+#include "common/error.h"
+#include "moeflux_tools.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* -------------------------------------------------------------------- plan */
@@ -119,9 +121,7 @@ static mf_status run_prefill(struct runner *r, uint32_t count, double *seconds, 
     if (!tokens) return fail_memory(why, count * sizeof *tokens);
     take_tokens(r, tokens, count);
     double begin = clock_seconds();
-    mf_status status =
-        session_rehearse(&r->session->session,
-                         &(struct session_feed){ MF_PHASE_PROMPT, tokens, count, NULL, NULL }, why);
+    mf_status status = mf_sequence_rehearse(r->session, tokens, count, why);
     *seconds = clock_seconds() - begin;
     free(tokens);
     return status;

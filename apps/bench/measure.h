@@ -15,7 +15,6 @@
 #ifndef BENCH_MEASURE_H
 #define BENCH_MEASURE_H
 
-#include "base/common.h"
 #include "moeflux.h"
 
 enum { ROUNDS_MAX = 1000 };

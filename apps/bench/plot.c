@@ -10,6 +10,7 @@
  * Depths stand side by side, not to scale: 0 and 64 and 8192 are all to be seen. */
 #include "bench/report.h"
 
+#include "common/basics.h"
 #include "common/svg.h"
 
 #include <math.h>

@@ -1,5 +1,7 @@
 #include "bench/report.h"
 
+#include "common/basics.h"
+
 static struct spread test_spread(const struct bench_test *test)
 {
     return spread_of(test->rates, test->rounds_done);
@@ -28,7 +30,7 @@ static struct bench_share decode_share(const struct bench_report *report,
 
 struct bench_share bench_share_of(const struct bench_report *report, const struct bench_test *test)
 {
-    const struct ceilings *c = &report->ceilings;
+    const mf_ceilings *c = &report->ceilings;
     if (test->kind == BENCH_DECODE) return decode_share(report, test);
     struct bench_share out = { .of = ceilings_matrix_name(c) };
     out.limit = ceilings_matrix_flops(c) * test->tokens /
@@ -56,7 +58,7 @@ static void print_test(const struct bench_report *report, const struct bench_tes
 {
     struct spread spread = test_spread(test);
     struct bench_share share = bench_share_of(report, test);
-    const struct ceilings *c = &report->ceilings;
+    const mf_ceilings *c = &report->ceilings;
     char name[32], range[48];
     snprintf(name, sizeof name, "%s %u", kind_names[test->kind], test->tokens);
     snprintf(range, sizeof range, "%.*f … %.*f", digits_of(spread.low), spread.low,
@@ -101,7 +103,7 @@ static void print_experts(const struct bench_report *report, FILE *out)
 void bench_print_table(const struct bench_report *report, FILE *out)
 {
     char ceilings[256];
-    const struct workload *w = report->workload;
+    const mf_workload *w = report->workload;
     fprintf(out, "model          %s (%s), experts %s\n", report->model, report->family,
             report->expert_mode);
     fprintf(out, "computed by    %u thread%s, kernels for %s\n", report->threads,
@@ -178,7 +180,7 @@ static void add_first(json_t *out, const struct bench_report *report, enum bench
 
 json_t *bench_json_new(const struct bench_report *report)
 {
-    const struct workload *w = report->workload;
+    const mf_workload *w = report->workload;
     json_t *tests = json_array();
     json_int_t hits = 0, misses = 0, bytes = 0;
     for (size_t i = 0; i < report->plan->test_count; i++) {

@@ -14,8 +14,8 @@
 
 struct bench_report {
     const struct bench_plan *plan;
-    const struct workload *workload;
-    struct ceilings ceilings; /* all 0: not measured */
+    const mf_workload *workload;
+    mf_ceilings ceilings; /* all 0: not measured */
     const char *model, *family;
     const char *kernels;     /* "avx512" */
     const char *expert_mode; /* "resident", "streamed" */

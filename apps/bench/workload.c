@@ -1,74 +1,13 @@
 #include "bench/workload.h"
 
-#include "api/handles.h"
-
-static uint64_t weight_bytes(const struct weight *weight)
-{
-    if (!weight->values && !weight->row_bytes) return 0; /* the family has no such id */
-    uint64_t bytes = weight->rows * weight->row_bytes;
-    if (!weight->scale_row_bytes) return bytes;
-    uint64_t tiles = (weight->rows + weight->group_rows - 1) / weight->group_rows;
-    return bytes + tiles * weight->scale_row_bytes * (weight->biases ? 2 : 1);
-}
-
-static double weight_flops(const struct weight *weight)
-{
-    bool is_matrix = weight->rows > 1;
-    return is_matrix ? 2.0 * (double)weight->rows * (double)weight->cols : 0;
-}
-
-static void count_experts(struct workload *out, const struct layer_weights *layer, uint32_t chosen)
-{
-    for (int part = 0; part < EXPERT_PARTS; part++) {
-        const struct expert_matrix *matrix = &layer->experts[part];
-        out->weight_bytes +=
-            chosen * (matrix->value_bytes + matrix->scale_bytes + matrix->bias_bytes);
-        out->token_flops += chosen * weight_flops(&matrix->shape);
-    }
-}
-
-static void count_mixer(struct workload *out, const struct model_config *c, enum mixer_kind kind)
-{
-    if (kind == MIXER_ATTENTION)
-        out->pair_flops += 4.0 * c->heads * c->head_width;
-    else if (kind == MIXER_LATENT)
-        out->pair_flops += 2.0 * c->heads * (c->head_width + c->value_width);
-    else
-        out->token_flops +=
-            7.0 * c->delta_value_heads * (double)c->delta_key_width * c->delta_value_width;
-}
-
-void workload_count(struct workload *out, const mf_model *model)
-{
-    const struct model_config *c = &model->model.config;
-    const struct weights *weights = &model->model.weights;
-    *out = (struct workload){
-        .weight_bytes = weight_bytes(&weights->weights[WEIGHT_HEAD]) +
-                        weight_bytes(&weights->weights[WEIGHT_FINAL_NORM]) +
-                        weights->weights[WEIGHT_EMBEDDING].row_bytes,
-        .state_position_bytes = sequence_bytes_per_token(c, model->engine->backend->kv_format),
-        .state_fixed_bytes = 2 * sequence_fixed_bytes(c),
-        .head_flops = weight_flops(&weights->weights[WEIGHT_HEAD]),
-    };
-    for (uint32_t i = 0; i < c->layer_count; i++) {
-        const struct layer_weights *layer = &weights->layers[i];
-        for (int id = 0; id < WEIGHT_COUNT; id++) {
-            out->weight_bytes += weight_bytes(&layer->weights[id]);
-            out->token_flops += weight_flops(&layer->weights[id]);
-        }
-        if (c->ffns[i] == FFN_EXPERTS) count_experts(out, layer, c->experts_per_token);
-        count_mixer(out, c, c->mixers[i]);
-    }
-}
-
-double workload_decode_bytes(const struct workload *w, double position)
+double workload_decode_bytes(const mf_workload *w, double position)
 {
     return (double)w->weight_bytes + (double)w->state_fixed_bytes +
            (double)w->state_position_bytes * position;
 }
 
 /* Token i of the prompt looks at itself and at the depth + i positions before it. */
-double workload_prefill_flops(const struct workload *w, double depth, double count)
+double workload_prefill_flops(const mf_workload *w, double depth, double count)
 {
     double pairs = count * (depth + (count + 1) / 2);
     return count * w->token_flops + w->head_flops + pairs * w->pair_flops;

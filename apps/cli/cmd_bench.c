@@ -9,8 +9,8 @@
 #include "bench/kernel_bench.h"
 #include "bench/report.h"
 
-#include "api/handles.h"
-#include "base/status.h"
+#include "common/basics.h"
+#include "common/error.h"
 #include "json_lines.h"
 
 #include <stdlib.h>
@@ -106,7 +106,10 @@ static mf_status read_tokens(struct token_list *out, const struct opened *opened
 
 static bool is_recurrent(const mf_model *model)
 {
-    return config_count_mixers(&model->model.config, MIXER_DELTA) > 0;
+    mf_model_shape shape = MF_MODEL_SHAPE_INIT;
+
+    mf_model_get_shape(model, &shape);
+    return shape.delta_layers > 0;
 }
 
 struct watch {
@@ -146,26 +149,19 @@ static mf_status run_plan(struct bench_plan *plan, const struct opened *opened, 
 }
 
 /* Before and after the tests: the better one counts. */
-static mf_status measure_machine(struct ceilings *out, const struct bench_settings *settings,
+static mf_status measure_machine(mf_ceilings *out, const struct bench_settings *settings,
                                  const struct opened *opened, mf_error *why)
 {
     struct terminal terminal;
     struct progress progress;
-    struct machine machine;
     mf_status status;
 
     if (settings->no_ceilings) return MF_OK;
     terminal_probe(&terminal);
     progress_begin(&progress, &terminal, "", "", 0);
     progress_say(&progress, "measuring the machine", 0);
-    machine_probe(&machine);
-    status = ceilings_measure(out, &machine, (unsigned)settings->common.threads.value, why);
-    if (status == MF_OK && opened) {
-        const struct tensor_directory *directory = &opened->model->model.directory;
-        struct expert_store_sizes sizes = expert_store_sizes(opened->model->experts);
-        if (sizes.slots < sizes.total)
-            status = ceilings_measure_disk(out, directory->files, directory->file_count, why);
-    }
+    status = mf_ceilings_measure(out, (uint32_t)settings->common.threads.value, why);
+    if (status == MF_OK && opened) status = mf_ceilings_measure_disk(out, opened->model, why);
     progress_end(&progress);
     return status;
 }
@@ -188,15 +184,15 @@ struct bench_run {
     const struct bench_settings *settings;
     struct opened opened;
     struct bench_plan plan;
-    struct ceilings ceilings;
+    mf_ceilings ceilings;
     struct output_file plot; /* opened first: a wrong path is known before minutes have passed */
     struct token_list tokens;
     struct recording recording;
-    struct memory_probe *probe; /* NULL: no ceilings are wanted, or too little memory is free */
+    mf_memory_probe *probe; /* NULL: no ceilings are wanted, or too little memory is free */
 };
 
 static void make_report(struct bench_report *out, const struct bench_run *run,
-                        const struct workload *workload)
+                        const mf_workload *workload)
 {
     const struct opened *opened = &run->opened;
     mf_stats stats;
@@ -214,10 +210,10 @@ static void make_report(struct bench_report *out, const struct bench_run *run,
 
 static mf_status show_report(struct bench_run *run, mf_error *why)
 {
-    struct workload workload;
+    mf_workload workload = MF_WORKLOAD_INIT;
     struct bench_report report;
 
-    workload_count(&workload, run->opened.model);
+    mf_model_workload(run->opened.model, &workload);
     make_report(&report, run, &workload);
     if (run->settings->json) {
         json_t *line = bench_json_new(&report);
@@ -257,19 +253,16 @@ static mf_status make_plan(struct bench_run *run, mf_error *why)
 
 static double ask_probe(void *probe)
 {
-    return memory_probe_rate(probe);
+    return mf_memory_probe_rate(probe);
 }
 
 /* Once everything else has its memory. */
 static mf_status open_probe(struct bench_run *run, mf_error *why)
 {
-    struct machine machine;
-    unsigned threads = (unsigned)run->settings->common.threads.value;
     mf_status status;
 
     if (run->settings->no_ceilings) return MF_OK;
-    machine_probe(&machine);
-    status = memory_probe_new(&run->probe, &machine, threads, why);
+    status = mf_memory_probe_open(&run->probe, (uint32_t)run->settings->common.threads.value, why);
     if (run->probe) {
         run->plan.probe = ask_probe;
         run->plan.probe_user = run->probe;
@@ -300,12 +293,12 @@ static mf_status bench(struct bench_run *run, mf_error *why)
 
 static int bench_model(const struct bench_settings *settings)
 {
-    struct bench_run run = { .settings = settings };
+    struct bench_run run = { .settings = settings, .ceilings = MF_CEILINGS_INIT };
     mf_error why = { .text = "" };
     int code = bench(&run, &why) == MF_OK ? EXIT_DONE : report(&why);
 
     code = recording_end(&run.recording, code);
-    memory_probe_free(run.probe);
+    mf_memory_probe_close(run.probe);
     token_list_free(&run.tokens);
     bench_plan_free(&run.plan);
     opened_close(&run.opened);
@@ -316,7 +309,7 @@ static int bench_model(const struct bench_settings *settings)
 /* ----------------------------------------------------------------- kernels */
 
 struct kernel_list {
-    struct ceilings ceilings;
+    mf_ceilings ceilings;
     json_t *figures; /* NULL: they are printed as they come */
     size_t count;
     struct progress progress; /* else there is nothing to be seen for half a minute */
@@ -329,7 +322,7 @@ static void take_figure(void *user, const struct kernel_figure *figure)
     list->count++;
     if (list->figures) {
         json_array_append_new(list->figures, kernel_figure_json_new(figure, &list->ceilings));
-        progress_say(&list->progress, figure->what.op->name, 0);
+        progress_say(&list->progress, figure->operation, 0);
     } else {
         kernel_figure_print(figure, &list->ceilings, stdout);
         fflush(stdout);
@@ -338,10 +331,9 @@ static void take_figure(void *user, const struct kernel_figure *figure)
 
 static mf_status bench_ops(const struct bench_settings *settings, mf_error *why)
 {
-    struct machine machine;
-    struct kernel_list list = { .figures = settings->json ? json_array() : NULL };
-    struct kernel_bench_wishes wishes = { .machine = &machine,
-                                          .threads = (unsigned)settings->common.threads.value,
+    struct kernel_list list = { .ceilings = MF_CEILINGS_INIT,
+                                .figures = settings->json ? json_array() : NULL };
+    struct kernel_bench_wishes wishes = { .threads = (unsigned)settings->common.threads.value,
                                           .all_sets = settings->all_sets,
                                           .set = settings->common.kernels,
                                           .only = settings->only };
@@ -349,7 +341,6 @@ static mf_status bench_ops(const struct bench_settings *settings, mf_error *why)
     char text[256];
     mf_status status = measure_machine(&list.ceilings, settings, NULL, why);
 
-    machine_probe(&machine);
     terminal_probe(&terminal);
     progress_begin(&list.progress, &terminal, "", "", 0);
     if (status == MF_OK && !settings->json) {
@@ -399,7 +390,6 @@ static const char *find_problem(const struct bench_settings *settings)
 static int run(const void *settings_, const struct arguments *arguments)
 {
     struct bench_settings settings = *(const struct bench_settings *)settings_;
-    struct machine machine;
     mf_error why = { .text = "" };
     const char *problem;
 
@@ -409,8 +399,7 @@ static int run(const void *settings_, const struct arguments *arguments)
     default_to(&settings.depths, 0);
     if (!settings.rounds.given) settings.rounds.value = 5;
     if (!settings.common.threads.given) {
-        machine_probe(&machine);
-        settings.common.threads = (struct maybe_count){ true, machine.core_count };
+        settings.common.threads = (struct maybe_count){ true, mf_default_thread_count() };
     }
     problem = find_problem(&settings);
     if (problem) return usage_error(&command_bench, "%s", problem);

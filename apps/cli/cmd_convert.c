@@ -4,10 +4,8 @@
 #include "perplexity.h"
 #include "terminal.h"
 
-#include "base/arena.h"
-#include "base/machine.h"
-#include "base/status.h"
-#include "convert/convert.h"
+#include "common/error.h"
+#include "moeflux_tools.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -23,7 +21,7 @@ struct convert_settings {
 static const char *const expert_choices[] = { "q8", "q4", "q3", "q2", NULL };
 static const char *const rest_choices[] = { "bf16", "q8", NULL };
 
-static const struct option options[] = {
+static const struct option convert_options[] = {
     { 0, "experts", OPTION_CHOICE, offsetof(struct convert_settings, experts), "BITS",
       .help = "requantise the experts: q8, q4, q3 or q2; default: as they are",
       .choices = expert_choices },
@@ -37,7 +35,8 @@ static const struct option options[] = {
       .help = "perplexity of this text before and after" },
 };
 
-static const struct option_group groups[] = { { "options", options, COUNT_OF(options), 0 } };
+static const struct option_group groups[] = { { "options", convert_options,
+                                                COUNT_OF(convert_options), 0 } };
 
 /* -------------------------------------------------------------- converting */
 
@@ -47,7 +46,7 @@ struct watcher {
     int stage; /* that is shown; -1: none yet */
 };
 
-static void show_progress(void *user, enum convert_stage stage, uint64_t done, uint64_t total)
+static void show_progress(void *user, mf_convert_stage stage, uint64_t done, uint64_t total)
 {
     struct watcher *watcher = user;
 
@@ -55,7 +54,8 @@ static void show_progress(void *user, enum convert_stage stage, uint64_t done, u
         if (watcher->stage >= 0) progress_end(&watcher->progress);
         watcher->stage = (int)stage;
         progress_begin(&watcher->progress, &watcher->terminal,
-                       stage == CONVERT_WRITING ? "converting" : "verifying", "MiB", total >> 20);
+                       stage == MF_CONVERT_WRITING ? "converting" : "verifying", "MiB",
+                       total >> 20);
     }
     progress_update(&watcher->progress, done >> 20);
 }
@@ -66,43 +66,38 @@ static void pass_note(void *user, mf_log_level level, const char *text)
     if (level == MF_LOG_WARNING) note("%s", text);
 }
 
-static enum quantisation chosen(const char *name)
-{
-    return name ? quantisation_find(name) : QUANTISE_KEEP;
-}
-
-static mf_status convert(struct convert_result *out, const char *source, const char *target,
+static mf_status convert(mf_convert_result *out, const char *source, const char *target,
                          const struct convert_settings *settings, mf_error *why)
 {
-    struct machine machine;
     struct watcher watcher = { .stage = -1 };
-    struct logger logger = { .write = pass_note };
+    mf_convert_options options = MF_CONVERT_OPTIONS_INIT;
     mf_status status;
 
-    machine_probe(&machine);
     terminal_probe(&watcher.terminal);
-    struct convert_options convert = {
-        .files = &files_posix,
-        .disk = &disk_posix,
-        .allocator = &allocator_heap,
-        .logger = &logger,
-        .source = source,
-        .target = target,
-        .experts = chosen(settings->experts),
-        .rest = chosen(settings->rest),
-        .threads = settings->common.threads.given ? (unsigned)settings->common.threads.value
-                                                  : machine.core_count,
-        .verify = settings->verify,
-        .progress = show_progress,
-        .user = &watcher,
-    };
-    status = convert_run(out, &convert, why);
+    options.experts = settings->experts;
+    options.rest = settings->rest;
+    options.thread_count = (uint32_t)settings->common.threads.value;
+    options.verify = settings->verify;
+    options.log = pass_note;
+    options.progress = show_progress;
+    options.progress_user = &watcher;
+    status = mf_convert(out, source, target, &options, why);
     if (watcher.stage >= 0) progress_end(&watcher.progress);
     return status;
 }
 
+/* Said whether or not a terminal listens: it was asked for. */
+static void print_verified(const mf_convert_result *result, const char *target)
+{
+    char size[32];
+
+    note("%s verified: %s read again and compared with the source%s", target,
+         size_text(result->resident_bytes + result->expert_bytes, size, sizeof size),
+         result->exact ? "; the logits of a few tokens have the same bits" : "");
+}
+
 /* What a person at a terminal wants to hear. */
-static void print_summary(const struct convert_result *result, const char *target)
+static void print_summary(const mf_convert_result *result, const char *target)
 {
     struct terminal terminal;
     char before[32], after[32];
@@ -111,7 +106,7 @@ static void print_summary(const struct convert_result *result, const char *targe
     if (!terminal.err) return;
     if (result->already) note("%s was there already, made from this source", target);
     note("%s: %llu experts in %llu layers; %s became %s%s", target,
-         (unsigned long long)result->experts, (unsigned long long)result->layers,
+         (unsigned long long)result->experts, (unsigned long long)result->expert_layers,
          size_text(result->source_bytes, before, sizeof before),
          size_text(result->resident_bytes + result->expert_bytes, after, sizeof after),
          result->exact ? ", every bit kept" : "");
@@ -189,7 +184,7 @@ static mf_status measure(struct perplexity *out, const char *model, const char *
     return status;
 }
 
-static mf_status print_report(const struct convert_result *result, const char *source,
+static mf_status print_report(const mf_convert_result *result, const char *source,
                               const char *target, const struct convert_settings *settings,
                               mf_error *why)
 {
@@ -210,7 +205,7 @@ static mf_status print_report(const struct convert_result *result, const char *s
 static int run(const void *settings_, const struct arguments *arguments)
 {
     const struct convert_settings *settings = settings_;
-    struct convert_result result = { 0 };
+    mf_convert_result result = MF_CONVERT_RESULT_INIT;
     char source[PATH_CAPACITY];
     const char *target;
     mf_error why = { .text = "" };
@@ -232,6 +227,7 @@ static int run(const void *settings_, const struct arguments *arguments)
         status = compare_logits(source, target, &settings->common, &why);
     }
     if (status == MF_OK) print_summary(&result, target);
+    if (status == MF_OK && settings->verify) print_verified(&result, target);
     if (status == MF_OK && settings->report) {
         status = print_report(&result, source, target, settings, &why);
     }

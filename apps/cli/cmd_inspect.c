@@ -1,8 +1,11 @@
 /* `moeflux inspect`: what a checkpoint is, and what would live where. */
 #include "command.h"
-#include "inspection.h"
 #include "json_lines.h"
+#include "model_path.h"
 #include "terminal.h"
+
+#include "common/basics.h"
+#include "moeflux_tools.h"
 
 struct inspect_settings {
     struct common_settings common;
@@ -16,6 +19,13 @@ static const struct option options[] = {
 
 static const struct option_group groups[] = { { "options", options, COUNT_OF(options), 0 } };
 
+struct inspection {
+    mf_description *description;
+    mf_description_info info;
+    mf_model_shape shape; /* all 0 where the model cannot be run */
+    mf_plan plan;         /* likewise */
+};
+
 /* -------------------------------------------------------------------- table */
 
 static const char *count_text(uint64_t count, char *out, size_t capacity)
@@ -28,59 +38,53 @@ static const char *count_text(uint64_t count, char *out, size_t capacity)
     return out;
 }
 
-static const char *format_name(int format)
+static void print_layers(const mf_model_shape *shape)
 {
-    return format < FORMAT_COUNT ? format_info((enum format)format)->name : "unknown";
-}
-
-static void print_layers(const struct inspection *i)
-{
-    static const char *const names[MIXER_KINDS] = {
-        [MIXER_ATTENTION] = "full attention",
-        [MIXER_LATENT] = "latent attention",
-        [MIXER_DELTA] = "gated delta net",
+    const struct {
+        uint32_t count;
+        const char *name;
+    } kinds[] = {
+        { shape->attention_layers, "full attention" },
+        { shape->latent_layers, "latent attention" },
+        { shape->delta_layers, "gated delta net" },
     };
-    const struct model_config *c = &i->model.config;
-    uint32_t dense = c->layer_count - inspection_expert_layers(i);
+    uint32_t dense = shape->layer_count - shape->expert_layers;
     const char *before = ": ";
 
-    printf("layers      %u", c->layer_count);
-    for (int kind = 0; kind < MIXER_KINDS; kind++) {
-        uint32_t count = config_count_mixers(c, (enum mixer_kind)kind);
-        if (count == 0) continue;
-        printf("%s%u %s", before, count, names[kind]);
+    printf("layers      %u", shape->layer_count);
+    for (size_t i = 0; i < COUNT_OF(kinds); i++) {
+        if (kinds[i].count == 0) continue;
+        printf("%s%u %s", before, kinds[i].count, kinds[i].name);
         before = ", ";
     }
-    if (dense) printf("; %u without experts, width %u", dense, c->dense_width);
+    if (dense) printf("; %u without experts, width %u", dense, shape->dense_width);
     printf("\n");
 }
 
-static void print_mixers(const struct model_config *c)
+static void print_mixers(const mf_model_shape *s)
 {
-    if (config_count_mixers(c, MIXER_LATENT)) {
-        printf("attention   %u heads of %u + %u, values of %u, from a latent of %u\n", c->heads,
-               c->nope_width, c->rope.rotary_width, c->value_width, c->latent_width);
-    } else if (config_count_mixers(c, MIXER_ATTENTION)) {
-        printf("attention   %u query and %u key/value heads of %u\n", c->heads, c->kv_heads,
-               c->head_width);
+    if (s->latent_layers) {
+        printf("attention   %u heads of %u + %u, values of %u, from a latent of %u\n", s->heads,
+               s->nope_width, s->rotary_width, s->value_width, s->latent_width);
+    } else if (s->attention_layers) {
+        printf("attention   %u query and %u key/value heads of %u\n", s->heads, s->kv_heads,
+               s->head_width);
     }
-    if (config_count_mixers(c, MIXER_DELTA)) {
-        printf("delta net   %u key heads of %u, %u value heads of %u\n", c->delta_key_heads,
-               c->delta_key_width, c->delta_value_heads, c->delta_value_width);
+    if (s->delta_layers) {
+        printf("delta net   %u key heads of %u, %u value heads of %u\n", s->delta_key_heads,
+               s->delta_key_width, s->delta_value_heads, s->delta_value_width);
     }
 }
 
-static void print_shape(const struct inspection *i)
+static void print_shape(const mf_model_shape *s)
 {
-    const struct model_config *c = &i->model.config;
-
-    print_layers(i);
-    printf("width       %u, vocabulary %u, context %u\n", c->width, c->vocab_size,
-           c->context_length);
-    print_mixers(c);
-    printf("experts     %u in a layer, %u per token, width %u", c->experts, c->experts_per_token,
-           c->expert_width);
-    if (c->shared_width) printf(", and a shared one of %u", c->shared_width);
+    print_layers(s);
+    printf("width       %u, vocabulary %u, context %u\n", s->width, s->vocab_size,
+           s->context_length);
+    print_mixers(s);
+    printf("experts     %u in a layer, %u per token, width %u", s->experts, s->experts_per_token,
+           s->expert_width);
+    if (s->shared_width) printf(", and a shared one of %u", s->shared_width);
     printf("\n");
 }
 
@@ -90,13 +94,13 @@ static void print_classes(const struct inspection *i)
     char size[32];
 
     printf("tensors\n");
-    for (int c = 0; c < CLASS_COUNT; c++) {
-        const char *name = i->supported ? class_names[c] : "all";
-        for (int f = 0; f < FORMATS; f++) {
-            const struct tensor_share *share = &i->classes[c][f];
-            if (share->tensors == 0) continue;
-            printf("  %-18s  %-14s %6llu  %10s\n", name, format_name(f),
-                   (unsigned long long)share->tensors, size_text(share->bytes, size, sizeof size));
+    for (int c = 0; c < MF_TENSOR_CLASS_COUNT; c++) {
+        const char *name = i->info.supported ? mf_tensor_class_name((mf_tensor_class)c) : "all";
+        for (uint32_t f = 0; f < mf_format_count(); f++) {
+            mf_tensor_sum sum = mf_description_sum(i->description, c, (int)f);
+            if (sum.tensors == 0) continue;
+            printf("  %-18s  %-14s %6llu  %10s\n", name, mf_format_name(f),
+                   (unsigned long long)sum.tensors, size_text(sum.bytes, size, sizeof size));
             name = "";
         }
     }
@@ -105,90 +109,92 @@ static void print_classes(const struct inspection *i)
 static void print_unknown(const struct inspection *i)
 {
     enum { SHOWN = 10 };
-    const struct tensor *tensor;
-    char shape[128];
+    mf_tensor_info tensor;
     size_t count = 0;
 
-    for (; (tensor = inspection_unknown(i, count)); count++) {
+    for (; mf_description_unknown(i->description, count, &tensor); count++) {
         if (count == 0) printf("not known, and not used\n");
-        if (count < SHOWN) {
-            printf("  %s  %s %s\n", tensor->name, format_name((int)tensor->format),
-                   tensor_shape_text(tensor, shape, sizeof shape));
-        }
+        if (count < SHOWN) printf("  %s  %s %s\n", tensor.name, tensor.format, tensor.shape);
     }
     if (count > SHOWN) printf("  and %zu more; --json lists them all\n", count - SHOWN);
 }
 
-static void print_placement(const struct placement *p)
+static void print_item(const char *name, uint64_t bytes, const char *what)
 {
-    char size[32], state[32];
+    char size[32];
 
-    printf("with %s of memory\n", size_text(p->memory_bytes, size, sizeof size));
-    printf("  %-14s %10s  in memory\n", "always used",
-           size_text(p->resident_bytes, size, sizeof size));
-    if (p->problem[0]) {
-        printf("  this is not enough: %s\n", p->problem);
-        return;
-    }
-    printf("  %-14s %10s  in memory, %s of it the state of %llu positions\n", "a session",
-           size_text(p->session_bytes, size, sizeof size),
-           size_text(p->state_bytes, state, sizeof state), (unsigned long long)p->context);
-    printf("  %-14s %10s  %s: %llu of %llu%s\n", "experts",
-           size_text(p->slot_bytes, size, sizeof size),
-           strcmp(p->mode, "mapped") == 0 ? "mapped" : "in memory",
-           (unsigned long long)p->expert_slots, (unsigned long long)p->expert_count,
-           strcmp(p->mode, "streamed") == 0 ? ", the others streamed from disk" : "");
+    printf("  %-14s %10s  %s\n", name, size_text(bytes, size, sizeof size), what);
 }
 
-static void print_token(const struct inspection *i)
+static void print_plan(const mf_plan *p)
 {
-    struct token_bytes bytes = inspection_token_bytes(i);
+    char size[32], text[96];
+
+    printf("with %s of memory\n", size_text(p->memory_bytes, size, sizeof size));
+    print_item("weights", p->weight_bytes, "in memory, used by every token");
+    if (!p->fits) {
+        printf("  this is not possible: %s\n", p->problem);
+        return;
+    }
+    print_item("engine room", p->engine_bytes, "buffers of a step, shared by all sequences");
+    snprintf(text, sizeof text, "state of %u positions", p->context_length);
+    print_item("a sequence", p->sequence_bytes, text);
+    if (p->table_bytes) print_item("cache tables", p->table_bytes, "of the policy for experts");
+    snprintf(text, sizeof text, "%s: %llu of %llu%s",
+             strcmp(p->expert_mode, "mapped") == 0 ? "mapped" : "in memory",
+             (unsigned long long)p->experts_in_memory, (unsigned long long)p->expert_count,
+             strcmp(p->expert_mode, "streamed") == 0 ? ", the others streamed from disk" : "");
+    print_item("experts", p->expert_bytes, text);
+}
+
+static void print_token(const mf_description_info *info)
+{
     char all[32], always[32], experts[32], state[32];
 
     printf("a token     reads %s: %s always, %s of experts; adds %s of state\n",
-           size_text(bytes.always + bytes.experts, all, sizeof all),
-           size_text(bytes.always, always, sizeof always),
-           size_text(bytes.experts, experts, sizeof experts),
-           size_text(bytes.state, state, sizeof state));
+           size_text(info->token_resident_bytes + info->token_expert_bytes, all, sizeof all),
+           size_text(info->token_resident_bytes, always, sizeof always),
+           size_text(info->token_expert_bytes, experts, sizeof experts),
+           size_text(info->token_state_bytes, state, sizeof state));
 }
 
-static void print_table(const struct inspection *i, const struct placement *placement)
+static void print_table(const struct inspection *i)
 {
-    struct parameter_counts counts = inspection_parameters(i);
-    const struct packed_origin *origin = &i->model.packed.origin;
+    const mf_description_info *info = &i->info;
     char size[32], all[32], experts[32], active[32];
 
-    printf("model       %s\n", i->name);
-    printf("family      %s%s\n", i->family, i->supported ? "" : " (cannot be run)");
-    printf("files       %zu %s, %s\n", i->directory->file_count, i->layout,
-           size_text(inspection_sum(i, -1, -1).bytes, size, sizeof size));
-    if (i->supported && i->model.packed.tensor_count) {
-        printf("packed      layout %s, from %s (%s); experts %s, the rest %s\n", PACKED_LAYOUT,
-               origin->name, origin->kind, origin->experts, origin->rest);
+    printf("model       %s\n", info->name);
+    printf("family      %s%s\n", info->family, info->supported ? "" : " (cannot be run)");
+    printf("files       %llu %s, %s\n", (unsigned long long)info->file_count, info->layout,
+           size_text(info->bytes, size, sizeof size));
+    if (info->packed_layout) {
+        printf("packed      layout %s, from %s (%s); experts %s, the rest %s\n",
+               info->packed_layout, info->packed_name, info->packed_kind, info->packed_experts,
+               info->packed_rest);
     }
-    if (i->supported) {
+    if (info->supported) {
         printf("weights     %s, %s in experts, %s per token\n",
-               count_text(counts.total, all, sizeof all),
-               count_text(counts.experts, experts, sizeof experts),
-               count_text(counts.active, active, sizeof active));
-        print_token(i);
-        print_shape(i);
+               count_text(info->parameters, all, sizeof all),
+               count_text(info->expert_parameters, experts, sizeof experts),
+               count_text(info->active_parameters, active, sizeof active));
+        print_token(info);
+        print_shape(&i->shape);
     }
     print_classes(i);
     print_unknown(i);
-    if (i->supported) {
-        print_placement(placement);
+    if (info->supported) {
+        print_plan(&i->plan);
     } else {
-        printf("it cannot be run: %s\n", i->problem);
+        printf("it cannot be run: %s\n", info->problem);
     }
 }
 
 /* --------------------------------------------------------------------- JSON */
 
-static json_t *share_json_new(struct tensor_share share)
+static json_t *sum_json_new(mf_tensor_sum sum)
 {
-    return json_pack("{s:I,s:I,s:I}", "tensors", (json_int_t)share.tensors, "parameters",
-                     (json_int_t)share.parameters, "bytes", (json_int_t)share.bytes);
+    return json_pack("{s:I,s:I,s:I}", "tensors", (json_int_t)sum.tensors, "parameters",
+                     (json_int_t)sum.parameters, "bytes", (json_int_t)sum.bytes);
 }
 
 /* By format; of one class, or of all (-1). */
@@ -196,9 +202,9 @@ static json_t *formats_json_new(const struct inspection *i, int tensor_class)
 {
     json_t *out = json_object();
 
-    for (int f = 0; f < FORMATS; f++) {
-        struct tensor_share share = inspection_sum(i, tensor_class, f);
-        if (share.tensors) json_object_set_new(out, format_name(f), share_json_new(share));
+    for (uint32_t f = 0; f < mf_format_count(); f++) {
+        mf_tensor_sum sum = mf_description_sum(i->description, tensor_class, (int)f);
+        if (sum.tensors) json_object_set_new(out, mf_format_name(f), sum_json_new(sum));
     }
     return out;
 }
@@ -207,12 +213,12 @@ static json_t *classes_json_new(const struct inspection *i)
 {
     json_t *out = json_object();
 
-    for (int c = 0; c < CLASS_COUNT; c++) {
-        struct tensor_share share = inspection_sum(i, c, -1);
-        if (share.tensors == 0) continue;
-        json_t *entry = share_json_new(share);
+    for (int c = 0; c < MF_TENSOR_CLASS_COUNT; c++) {
+        mf_tensor_sum sum = mf_description_sum(i->description, c, -1);
+        if (sum.tensors == 0) continue;
+        json_t *entry = sum_json_new(sum);
         json_object_set_new(entry, "formats", formats_json_new(i, c));
-        json_object_set_new(out, class_names[c], entry);
+        json_object_set_new(out, mf_tensor_class_name((mf_tensor_class)c), entry);
     }
     return out;
 }
@@ -220,98 +226,105 @@ static json_t *classes_json_new(const struct inspection *i)
 static json_t *unknown_json_new(const struct inspection *i)
 {
     json_t *out = json_array();
-    const struct tensor *tensor;
+    mf_tensor_info tensor;
 
-    for (size_t n = 0; (tensor = inspection_unknown(i, n)); n++) {
-        json_array_append_new(out, json_string(tensor->name));
+    for (size_t n = 0; mf_description_unknown(i->description, n, &tensor); n++) {
+        json_array_append_new(out, json_string(tensor.name));
     }
     return out;
 }
 
-static json_t *layers_json_new(const struct inspection *i)
+static json_t *shape_json_new(const mf_model_shape *s)
 {
-    const struct model_config *c = &i->model.config;
-
-    return json_pack("{s:i,s:i,s:i,s:i,s:i}", "count", (int)c->layer_count, "attention",
-                     (int)config_count_mixers(c, MIXER_ATTENTION), "latent",
-                     (int)config_count_mixers(c, MIXER_LATENT), "delta",
-                     (int)config_count_mixers(c, MIXER_DELTA), "with_experts",
-                     (int)inspection_expert_layers(i));
-}
-
-static json_t *shape_json_new(const struct inspection *i)
-{
-    const struct model_config *c = &i->model.config;
+    json_t *layers = json_pack("{s:i,s:i,s:i,s:i,s:i}", "count", (int)s->layer_count, "attention",
+                               (int)s->attention_layers, "latent", (int)s->latent_layers, "delta",
+                               (int)s->delta_layers, "with_experts", (int)s->expert_layers);
 
     return json_pack("{s:i,s:i,s:i,s:o,s:{s:i,s:i,s:i},s:{s:i,s:i,s:i,s:i}}", "vocab_size",
-                     (int)c->vocab_size, "context_length", (int)c->context_length, "width",
-                     (int)c->width, "layers", layers_json_new(i), "attention", "heads",
-                     (int)c->heads, "kv_heads", (int)c->kv_heads, "head_width", (int)c->head_width,
-                     "experts", "per_layer", (int)c->experts, "per_token",
-                     (int)c->experts_per_token, "width", (int)c->expert_width, "shared_width",
-                     (int)c->shared_width);
+                     (int)s->vocab_size, "context_length", (int)s->context_length, "width",
+                     (int)s->width, "layers", layers, "attention", "heads", (int)s->heads,
+                     "kv_heads", (int)s->kv_heads, "head_width", (int)s->head_width, "experts",
+                     "per_layer", (int)s->experts, "per_token", (int)s->experts_per_token, "width",
+                     (int)s->expert_width, "shared_width", (int)s->shared_width);
 }
 
-static json_t *token_json_new(const struct inspection *i)
+static json_t *token_json_new(const mf_description_info *info)
 {
-    struct token_bytes bytes = inspection_token_bytes(i);
-    uint64_t total = bytes.always + bytes.experts;
+    uint64_t total = info->token_resident_bytes + info->token_expert_bytes;
 
     return json_pack("{s:I,s:I,s:I,s:I}", "total", (json_int_t)total, "always",
-                     (json_int_t)bytes.always, "experts", (json_int_t)bytes.experts, "state",
-                     (json_int_t)bytes.state);
+                     (json_int_t)info->token_resident_bytes, "experts",
+                     (json_int_t)info->token_expert_bytes, "state",
+                     (json_int_t)info->token_state_bytes);
 }
 
-static json_t *placement_json_new(const struct placement *p)
+static json_t *plan_json_new(const mf_plan *p)
 {
     json_t *out = json_pack(
-        "{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "memory_bytes", (json_int_t)p->memory_bytes,
-        "context", (json_int_t)p->context, "resident_bytes", (json_int_t)p->resident_bytes,
-        "state_bytes", (json_int_t)p->state_bytes, "session_bytes", (json_int_t)p->session_bytes,
-        "experts", (json_int_t)p->expert_count, "experts_in_memory", (json_int_t)p->expert_slots,
-        "expert_slot_bytes", (json_int_t)p->slot_bytes, "fits", p->problem[0] == '\0');
+        "{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "memory_bytes", (json_int_t)p->memory_bytes,
+        "context", (json_int_t)p->context_length, "resident_bytes", (json_int_t)p->weight_bytes,
+        "engine_bytes", (json_int_t)p->engine_bytes, "sequence_bytes",
+        (json_int_t)p->sequence_bytes, "table_bytes", (json_int_t)p->table_bytes, "experts",
+        (json_int_t)p->expert_count, "experts_in_memory", (json_int_t)p->experts_in_memory,
+        "expert_slot_bytes", (json_int_t)p->expert_bytes, "fits", (int)p->fits);
 
-    json_object_set_new(out, p->problem[0] ? "problem" : "expert_mode",
-                        json_string(p->problem[0] ? p->problem : p->mode));
+    json_object_set_new(out, p->fits ? "expert_mode" : "problem",
+                        json_string(p->fits ? p->expert_mode : p->problem));
     return out;
 }
 
-static void add_packed(json_t *out, const struct packed_manifest *packed)
+static void add_packed(json_t *out, const mf_description_info *info)
 {
-    const struct packed_origin *o = &packed->origin;
-
-    if (packed->tensor_count == 0) return;
+    if (!info->packed_layout) return;
     json_object_set_new(out, "packed",
-                        json_pack("{s:s,s:s,s:s,s:s,s:s,s:s}", "layout", PACKED_LAYOUT, "from",
-                                  o->name, "kind", o->kind, "fingerprint", o->fingerprint,
-                                  "experts", o->experts, "rest", o->rest));
+                        json_pack("{s:s,s:s,s:s,s:s,s:s,s:s}", "layout", info->packed_layout,
+                                  "from", info->packed_name, "kind", info->packed_kind,
+                                  "fingerprint", info->packed_fingerprint, "experts",
+                                  info->packed_experts, "rest", info->packed_rest));
 }
 
-static void print_json(const struct inspection *i, const struct placement *placement)
+static void print_json(const struct inspection *i)
 {
-    struct parameter_counts counts = inspection_parameters(i);
-    json_t *out = json_pack("{s:s,s:s,s:s,s:b,s:s,s:I,s:I,s:I,s:{s:I},s:o,s:o}", "name", i->name,
-                            "path", i->path, "family", i->family, "supported", i->supported,
-                            "layout", i->layout, "files", (json_int_t)i->directory->file_count,
-                            "tensors", (json_int_t)i->directory->count, "bytes",
-                            (json_int_t)inspection_sum(i, -1, -1).bytes, "parameters", "total",
-                            (json_int_t)counts.total, "formats", formats_json_new(i, -1), "classes",
-                            classes_json_new(i));
+    const mf_description_info *info = &i->info;
+    json_t *out = json_pack(
+        "{s:s,s:s,s:s,s:b,s:s,s:I,s:I,s:I,s:{s:I},s:o,s:o}", "name", info->name, "path", info->path,
+        "family", info->family, "supported", (int)info->supported, "layout", info->layout, "files",
+        (json_int_t)info->file_count, "tensors", (json_int_t)info->tensor_count, "bytes",
+        (json_int_t)info->bytes, "parameters", "total", (json_int_t)info->parameters, "formats",
+        formats_json_new(i, -1), "classes", classes_json_new(i));
 
-    if (i->supported) {
+    if (info->supported) {
         json_t *parameters = json_object_get(out, "parameters");
-        json_object_set_new(parameters, "experts", json_integer((json_int_t)counts.experts));
-        json_object_set_new(parameters, "active", json_integer((json_int_t)counts.active));
-        add_packed(out, &i->model.packed);
-        json_object_set_new(out, "shape", shape_json_new(i));
-        json_object_set_new(out, "bytes_per_token", token_json_new(i));
+        json_object_set_new(parameters, "experts",
+                            json_integer((json_int_t)info->expert_parameters));
+        json_object_set_new(parameters, "active",
+                            json_integer((json_int_t)info->active_parameters));
+        add_packed(out, info);
+        json_object_set_new(out, "shape", shape_json_new(&i->shape));
+        json_object_set_new(out, "bytes_per_token", token_json_new(info));
         json_object_set_new(out, "unknown_tensors", unknown_json_new(i));
-        json_object_set_new(out, "placement", placement_json_new(placement));
+        json_object_set_new(out, "placement", plan_json_new(&i->plan));
     } else {
-        json_object_set_new(out, "problem", json_string(i->problem));
+        json_object_set_new(out, "problem", json_string(info->problem));
     }
     json_print_line(out);
     json_decref(out);
+}
+
+static mf_status inspect(struct inspection *out, const char *path,
+                         const struct common_settings *common, mf_error *why)
+{
+    mf_plan_options wanted = MF_PLAN_OPTIONS_INIT;
+    mf_status status = mf_description_open(&out->description, path, why);
+
+    if (status != MF_OK) return status;
+    mf_description_get(out->description, &out->info);
+    mf_description_get_shape(out->description, &out->shape);
+    if (!out->info.supported) return MF_OK;
+    wanted.memory_bytes = common->memory_bytes.value;
+    wanted.context_length = (uint32_t)common->context.value;
+    wanted.chunk_rows = (uint32_t)common->prompt_chunk.value;
+    return mf_model_plan(&out->plan, path, &wanted, why);
 }
 
 static int run(const void *settings_, const struct arguments *arguments)
@@ -319,23 +332,21 @@ static int run(const void *settings_, const struct arguments *arguments)
     const struct inspect_settings *settings = settings_;
     const struct common_settings *common = &settings->common;
     const char *model = arguments->count ? arguments->values[0] : common->model;
-    struct inspection inspection;
-    struct placement placement = { 0 };
+    struct inspection inspection = { .info = MF_DESCRIPTION_INFO_INIT,
+                                     .shape = MF_MODEL_SHAPE_INIT,
+                                     .plan = MF_PLAN_INIT };
+    char path[PATH_CAPACITY];
     mf_error why = { .text = "" };
-    mf_status status = MF_OK;
+    mf_status status;
 
     if (arguments->count && common->model) {
         return usage_error(&command_inspect, "the model is named twice");
     }
-    if (inspection_open(&inspection, model, &why) != MF_OK) return report(&why);
-    if (inspection.supported) {
-        status = inspection_place(&placement, &inspection,
-                                  common->memory_bytes.given ? common->memory_bytes.value : 0,
-                                  common->context.given ? common->context.value : 0, &why);
-    }
-    if (status == MF_OK && settings->json) print_json(&inspection, &placement);
-    if (status == MF_OK && !settings->json) print_table(&inspection, &placement);
-    inspection_close(&inspection);
+    status = model_path_resolve(path, model, &why);
+    if (status == MF_OK) status = inspect(&inspection, path, common, &why);
+    if (status == MF_OK && settings->json) print_json(&inspection);
+    if (status == MF_OK && !settings->json) print_table(&inspection);
+    mf_description_close(inspection.description);
     return status == MF_OK ? EXIT_DONE : report(&why);
 }
 

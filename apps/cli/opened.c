@@ -2,7 +2,7 @@
 
 #include "model_path.h"
 
-#include "base/status.h"
+#include "common/error.h"
 
 #include <stdlib.h>
 #include <string.h>

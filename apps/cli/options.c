@@ -1,6 +1,6 @@
 #include "options.h"
 
-#include "base/status.h"
+#include "common/error.h"
 
 #include <ctype.h>
 #include <errno.h>

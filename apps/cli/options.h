@@ -16,7 +16,7 @@
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
-#include "base/common.h"
+#include "common/basics.h"
 #include "moeflux.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
 
 #include "terminal.h"
 
-#include "base/status.h"
+#include "common/error.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* recording.h: `--routes FILE`, for the commands that compute: what every router chose goes
- * into a trace (experts/route_trace.h), for `moeflux simulate`. */
+ * into a trace, for `moeflux simulate`. */
 #ifndef CLI_RECORDING_H
 #define CLI_RECORDING_H
 
 #include "opened.h"
 
-#include "experts/route_trace.h"
+#include "moeflux_tools.h"
 
 struct recording_settings {
     const char *routes; /* path, or NULL */
@@ -16,11 +16,8 @@ extern const struct option recording_options[RECORDING_OPTION_COUNT];
 
 /* Zeroed: nothing is recorded. */
 struct recording {
-    mf_sequence *session; /* NULL: nothing is recorded */
+    mf_route_recorder *recorder; /* NULL: nothing is recorded */
     struct output_file file;
-    struct route_writer writer;
-    uint64_t *bytes;   /* [2 x layers] of experts and slots */
-    bool single_steps; /* every step had one token */
 };
 
 /* From here on the session is watched, if the settings say so. */

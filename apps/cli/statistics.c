@@ -1,7 +1,9 @@
 #include "statistics.h"
 
-#include "api/handles.h"
-#include "base/json.h"
+#include "common/basics.h"
+#include "moeflux_tools.h"
+
+#include <jansson.h>
 
 double rate_per_second(uint64_t count, double seconds)
 {
@@ -167,18 +169,19 @@ static void print_map_row(const uint64_t *uses, uint32_t experts, const struct t
 
 static void print_map(const mf_model *model, const struct terminal *terminal)
 {
-    const struct model_config *config = &model->model.config;
+    mf_model_shape shape = MF_MODEL_SHAPE_INIT;
 
+    mf_model_get_shape(model, &shape);
     fprintf(stderr, "%sexperts that were used%s\n",
             terminal_style(terminal->colour_err, STYLE_BOLD),
             terminal_style(terminal->colour_err, STYLE_PLAIN));
-    for (uint32_t layer = 0; layer < config->layer_count; layer++) {
-        const uint64_t *uses = expert_store_uses(model->experts, layer);
+    for (uint32_t layer = 0; layer < shape.layer_count; layer++) {
+        const uint64_t *uses = mf_model_expert_uses(model, layer);
         uint32_t used = 0;
-        for (uint32_t i = 0; uses && i < config->experts; i++) used += uses[i] > 0;
+        for (uint32_t i = 0; uses && i < shape.experts; i++) used += uses[i] > 0;
         if (used == 0) continue;
-        fprintf(stderr, "  layer %-3u %4u of %u  |", layer, used, config->experts);
-        print_map_row(uses, config->experts, terminal);
+        fprintf(stderr, "  layer %-3u %4u of %u  |", layer, used, shape.experts);
+        print_map_row(uses, shape.experts, terminal);
         fputs("|\n", stderr);
     }
 }

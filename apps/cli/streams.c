@@ -1,6 +1,6 @@
 #include "streams.h"
 
-#include "base/status.h"
+#include "common/error.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -9,7 +9,7 @@
 #ifndef CLI_STREAMS_H
 #define CLI_STREAMS_H
 
-#include "base/common.h"
+#include "common/basics.h"
 #include "moeflux.h"
 
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #ifndef CLI_TERMINAL_H
 #define CLI_TERMINAL_H
 
-#include "base/common.h"
+#include "common/basics.h"
 
 #include <stdio.h>
 

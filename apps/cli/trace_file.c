@@ -1,6 +1,6 @@
 #include "trace_file.h"
 
-#include "base/status.h"
+#include "common/error.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -6,8 +6,8 @@
 #include "cli/json_lines.h"
 #include "cli/terminal.h"
 
-#include "api/handles.h"
-#include "base/status.h"
+#include "common/basics.h"
+#include "common/error.h"
 
 #include <stdlib.h>
 
@@ -42,7 +42,7 @@ static const struct option_group groups[] = { { "options", options, COUNT_OF(opt
 
 /* "8G", or "25%" of what slots for all experts take. */
 static bool parse_memory(struct simulated_size *out, const char *text,
-                         const struct route_trace *trace)
+                         const mf_route_trace_info *trace)
 {
     size_t length = strlen(text);
     char number[32];
@@ -52,20 +52,18 @@ static bool parse_memory(struct simulated_size *out, const char *text,
     if (length > 1 && length < sizeof number && text[length - 1] == '%') {
         snprintf(number, sizeof number, "%.*s", (int)length - 1, text);
         if (!parse_real(&percent, number) || percent <= 0 || percent > 100) return false;
-        out->budget_bytes = (uint64_t)(percent / 100 * (double)simulation_full_bytes(trace));
+        out->slot_bytes = (uint64_t)(percent / 100 * (double)trace->all_slots_bytes);
         return true;
     }
-    if (!parse_size(&out->memory_bytes, text) || out->memory_bytes == 0) return false;
-    out->budget_bytes = api_budget_within(out->memory_bytes, trace->shape.resident_bytes,
-                                          trace->shape.session_bytes);
-    return true;
+    return parse_size(&out->memory_bytes, text) && out->memory_bytes > 0;
 }
 
+/* After the replay: every policy has the same slots. */
 static int compare_sizes(const void *a, const void *b)
 {
     const struct simulated_size *x = a, *y = b;
 
-    return (x->budget_bytes > y->budget_bytes) - (x->budget_bytes < y->budget_bytes);
+    return (x->slot_bytes > y->slot_bytes) - (x->slot_bytes < y->slot_bytes);
 }
 
 /* The sizes of a list with commas. */
@@ -79,7 +77,7 @@ static mf_status parse_sizes(struct simulate_report *report, const char *list, m
             return fail(why, MF_ERR_ARGUMENT, "--memory: at most %d sizes are possible",
                         SIMULATED_SIZES_MAX);
         }
-        if (!parse_memory(&report->sizes[report->size_count++], word, report->trace)) {
+        if (!parse_memory(&report->sizes[report->size_count++], word, &report->trace)) {
             return fail(why, MF_ERR_ARGUMENT,
                         "--memory: \"%s\" is neither a size such as 8G nor a share such as 25%%",
                         word);
@@ -87,14 +85,13 @@ static mf_status parse_sizes(struct simulate_report *report, const char *list, m
         list += length + (list[length] == ',');
     }
     if (report->size_count == 0) return fail(why, MF_ERR_ARGUMENT, "--memory: there is no size");
-    qsort(report->sizes, report->size_count, sizeof *report->sizes, compare_sizes);
     return MF_OK;
 }
 
 /* ----------------------------------------------------------------- playing */
 
 /* Sizes that are too small are left out with a note; it is an error if all are. */
-static mf_status play(struct simulate_report *report, mf_error *why)
+static mf_status play(struct simulate_report *report, const mf_route_trace *trace, mf_error *why)
 {
     struct terminal terminal;
     struct progress progress;
@@ -102,24 +99,30 @@ static mf_status play(struct simulate_report *report, mf_error *why)
     mf_status status = MF_OK;
 
     terminal_probe(&terminal);
-    progress_begin(&progress, &terminal, "simulating", "runs", count * CACHE_POLICIES);
+    progress_begin(&progress, &terminal, "simulating", "runs", count * MF_CACHE_POLICY_COUNT);
     for (size_t i = 0; i < count; i++) {
         struct simulated_size *size = &report->sizes[kept];
         *size = report->sizes[i];
         status = MF_OK;
-        for (int p = 0; p < CACHE_POLICIES && status == MF_OK; p++) {
-            struct simulation_setting setting = { .policy = (enum cache_policy)p,
-                                                  .budget_bytes = size->budget_bytes,
-                                                  .rows = report->rows };
-            status =
-                simulation_run(&size->results[p], report->trace, &setting, &allocator_heap, why);
-            progress_update(&progress, i * CACHE_POLICIES + (size_t)p + 1);
+        for (int p = 0; p < MF_CACHE_POLICY_COUNT && status == MF_OK; p++) {
+            mf_simulation_options cache = MF_SIMULATION_OPTIONS_INIT;
+            cache.policy = (mf_cache_policy)p;
+            cache.memory_bytes = size->memory_bytes;
+            cache.slot_bytes = size->slot_bytes;
+            cache.rows = report->rows;
+            size->results[p] = (mf_simulation_result)MF_SIMULATION_RESULT_INIT;
+            status = mf_simulate(&size->results[p], trace, &cache, why);
+            progress_update(&progress, i * MF_CACHE_POLICY_COUNT + (size_t)p + 1);
         }
-        if (status == MF_OK) kept++;
+        if (status == MF_OK) {
+            size->slot_bytes = size->results[0].slot_bytes;
+            kept++;
+        }
         if (status != MF_OK && kept + count - i > 1) note("%s", why->text);
     }
     progress_end(&progress);
     report->size_count = kept;
+    qsort(report->sizes, kept, sizeof *report->sizes, compare_sizes);
     return kept > 0 ? MF_OK : status;
 }
 
@@ -142,23 +145,24 @@ static mf_status show(const struct simulate_report *report,
     return output_file_commit(&plot, why);
 }
 
-static mf_status simulate(const struct simulate_settings *settings, const struct route_trace *trace,
+static mf_status simulate(const struct simulate_settings *settings, const mf_route_trace *trace,
                           mf_error *why)
 {
     struct simulate_report report = {
-        .trace = trace,
+        .trace = MF_ROUTE_TRACE_INFO_INIT,
         .rows = settings->rows.given ? (uint32_t)settings->rows.value : 1,
         .disk_rate = settings->disk.given ? settings->disk.value : 3e9,
-        .step_seconds =
-            settings->step_ms.given ? 1e-3 * settings->step_ms.value : trace->step_seconds,
         .sizes = calloc(SIMULATED_SIZES_MAX, sizeof *report.sizes),
     };
     mf_status status;
 
+    mf_route_trace_get(trace, &report.trace);
+    report.step_seconds =
+        settings->step_ms.given ? 1e-3 * settings->step_ms.value : report.trace.step_seconds;
     if (!report.sizes) return fail_memory(why, SIMULATED_SIZES_MAX * sizeof *report.sizes);
     status =
         parse_sizes(&report, settings->memory ? settings->memory : "10%,25%,50%,75%,100%", why);
-    if (status == MF_OK) status = play(&report, why);
+    if (status == MF_OK) status = play(&report, trace, why);
     if (status == MF_OK) status = show(&report, settings, why);
     free(report.sizes);
     return status;
@@ -167,7 +171,7 @@ static mf_status simulate(const struct simulate_settings *settings, const struct
 static int run(const void *settings_, const struct arguments *arguments)
 {
     const struct simulate_settings *settings = settings_;
-    struct route_trace trace;
+    mf_route_trace *trace = NULL;
     mf_error why = { .text = "" };
     char *bytes = NULL;
     size_t length = 0;
@@ -180,12 +184,12 @@ static int run(const void *settings_, const struct arguments *arguments)
     status = input_read_new(&bytes, &length, arguments->values[0], &why);
     if (status == MF_OK) {
         mf_error problem = { .text = "" };
-        status = route_trace_open(&trace, &allocator_heap, bytes, length, &problem);
+        status = mf_route_trace_open(&trace, bytes, length, &problem);
         if (status != MF_OK) {
             fail(&why, status, "%.128s: %.300s", input_name(arguments->values[0]), problem.text);
         } else {
-            status = simulate(settings, &trace, &why);
-            route_trace_free(&trace);
+            status = simulate(settings, trace, &why);
+            mf_route_trace_close(trace);
         }
     }
     free(bytes);

@@ -23,12 +23,12 @@ static const struct {
     const char *class;
     const char *meaning;
     enum mark mark;
-} looks[CACHE_POLICIES] = {
-    [CACHE_BELADY] = { "p0", "belady: knows the future", MARK_RING },
-    [CACHE_MOEFLUX] = { "p1", "moeflux", MARK_CIRCLE },
-    [CACHE_LFU] = { "p2", "lfu, aged", MARK_SQUARE },
-    [CACHE_LRU] = { "p3", "lru", MARK_DIAMOND },
-    [CACHE_S3_FIFO] = { "p4", "s3-fifo", MARK_TRIANGLE },
+} looks[MF_CACHE_POLICY_COUNT] = {
+    [MF_CACHE_BELADY] = { "p0", "belady: knows the future", MARK_RING },
+    [MF_CACHE_MOEFLUX] = { "p1", "moeflux", MARK_CIRCLE },
+    [MF_CACHE_LFU] = { "p2", "lfu, aged", MARK_SQUARE },
+    [MF_CACHE_LRU] = { "p3", "lru", MARK_DIAMOND },
+    [MF_CACHE_S3_FIFO] = { "p4", "s3-fifo", MARK_TRIANGLE },
 };
 
 /* No variables: not every viewer knows them. */
@@ -75,7 +75,7 @@ static bool shows_memory(const struct simulate_report *report)
 static double size_value(const struct simulate_report *report, size_t index)
 {
     const struct simulated_size *size = &report->sizes[index];
-    const struct simulation_result *result = &size->results[CACHE_MOEFLUX];
+    const mf_simulation_result *result = &size->results[MF_CACHE_MOEFLUX];
 
     if (shows_memory(report)) return (double)size->memory_bytes;
     return 100.0 * (double)result->slots / (double)result->experts;
@@ -83,7 +83,7 @@ static double size_value(const struct simulate_report *report, size_t index)
 
 static double result_value(const struct panel *panel, size_t index, int policy)
 {
-    const struct simulation_result *result = &panel->report->sizes[index].results[policy];
+    const mf_simulation_result *result = &panel->report->sizes[index].results[policy];
 
     return panel->hits ? simulated_hits(result) : simulated_rate(panel->report, result, true);
 }
@@ -99,7 +99,7 @@ static void choose_scales(struct panel *panel)
         panel->first = fmax(0, smallest - (panel->widest - smallest) / 12);
     }
     for (size_t i = 0; i <= last; i++) {
-        for (int p = 0; p < CACHE_POLICIES; p++) {
+        for (int p = 0; p < MF_CACHE_POLICY_COUNT; p++) {
             highest = fmax(highest, result_value(panel, i, p));
         }
     }
@@ -217,17 +217,17 @@ static void draw_panel(struct panel *panel, const char *title)
             panel->left, PANEL_TOP - 16, title);
     draw_upright_axis(panel);
     draw_lying_axis(panel);
-    for (int p = CACHE_POLICIES - 1; p >= 0; p--) { /* moeflux and the bound lie on top */
-        if (p != CACHE_MOEFLUX) draw_policy(panel, p);
+    for (int p = MF_CACHE_POLICY_COUNT - 1; p >= 0; p--) { /* moeflux and the bound lie on top */
+        if (p != MF_CACHE_MOEFLUX) draw_policy(panel, p);
     }
-    draw_policy(panel, CACHE_MOEFLUX);
+    draw_policy(panel, MF_CACHE_MOEFLUX);
 }
 
 static void draw_legend(FILE *out)
 {
     double x = 30;
 
-    for (int p = 0; p < CACHE_POLICIES; p++) {
+    for (int p = 0; p < MF_CACHE_POLICY_COUNT; p++) {
         fprintf(out, "<polyline class=\"line %s\" points=\"%.1f,66 %.1f,66\"/>\n", looks[p].class,
                 x, x + 26);
         draw_mark(out, x + 13, 66, p);
@@ -239,17 +239,18 @@ static void draw_legend(FILE *out)
 
 void simulate_write_plot(const struct simulate_report *report, FILE *out)
 {
-    const struct route_shape *shape = &report->trace->shape;
+    const mf_route_trace_info *trace = &report->trace;
     struct panel hits = { .report = report, .out = out, .hits = true, .left = 76 };
     struct panel rates = { .report = report, .out = out, .left = 560 };
 
     svg_begin(out, WIDTH, HEIGHT, style);
     fputs("<text x=\"30\" y=\"34\" font-size=\"16\" font-weight=\"600\" class=\"ink\">", out);
-    svg_write_text(out, shape->name);
+    svg_write_text(out, trace->model);
     fprintf(out,
-            "<tspan dx=\"14\" font-size=\"12\" font-weight=\"400\" class=\"soft\">%zu tokens, %u "
+            "<tspan dx=\"14\" font-size=\"12\" font-weight=\"400\" class=\"soft\">%llu tokens, %u "
             "experts in a layer, %u per token; %.2f GB/s from disk",
-            report->trace->row_count, shape->experts, shape->per_token, 1e-9 * report->disk_rate);
+            (unsigned long long)trace->token_count, trace->experts, trace->experts_per_token,
+            1e-9 * report->disk_rate);
     if (report->step_seconds > 0) {
         fprintf(out, ", %.3g ms per token without waiting", 1e3 * report->step_seconds);
     }

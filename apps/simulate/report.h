@@ -2,9 +2,9 @@
 #ifndef SIMULATE_REPORT_H
 #define SIMULATE_REPORT_H
 
-#include "base/json.h"
-#include "experts/simulation.h"
+#include "moeflux_tools.h"
 
+#include <jansson.h>
 #include <stdio.h>
 
 enum { SIMULATED_SIZES_MAX = 32 };
@@ -12,12 +12,12 @@ enum { SIMULATED_SIZES_MAX = 32 };
 /* One size of memory. */
 struct simulated_size {
     uint64_t memory_bytes; /* of everything; 0: only a share of the experts was asked for */
-    uint64_t budget_bytes; /* of slots */
-    struct simulation_result results[CACHE_POLICIES];
+    uint64_t slot_bytes;   /* of the experts then */
+    mf_simulation_result results[MF_CACHE_POLICY_COUNT];
 };
 
 struct simulate_report {
-    const struct route_trace *trace;
+    mf_route_trace_info trace;
     uint32_t rows;                /* tokens of a visit; 0: as recorded */
     double disk_rate;             /* bytes per second */
     double step_seconds;          /* of a token that waits for no read; 0: unknown */
@@ -26,11 +26,11 @@ struct simulate_report {
 };
 
 /* Percent of the uses; 100 when there were none. */
-double simulated_hits(const struct simulation_result *result);
+double simulated_hits(const mf_simulation_result *result);
 
 /* Tokens per second: reading and computing at once, or one after the other.  0 where
  * nothing takes time. */
-double simulated_rate(const struct simulate_report *report, const struct simulation_result *result,
+double simulated_rate(const struct simulate_report *report, const mf_simulation_result *result,
                       bool at_once);
 
 void simulate_print_table(const struct simulate_report *report, FILE *out);

@@ -284,6 +284,9 @@ static void inspect_knows_the_model(void **state)
     assert_contains(table.out, "family      qwen3_5_moe\n");
     assert_contains(table.out, "30.3 million, 25.2 million in experts, 8.3 million per token\n");
     assert_contains(table.out, "512 of 512\n");
+    assert_contains(table.out, "\n  weights ");
+    assert_contains(table.out, "\n  engine room ");
+    assert_contains(table.out, "\n  a sequence ");
     assert_string_equal(json_string_value(json_object_get(out, "family")), "qwen3_5_moe");
     assert_int_equal(json_integer_value(json_object_get(parameters, "experts")),
                      8 * 64 * 3 * 256 * 64);
@@ -294,7 +297,12 @@ static void inspect_knows_the_model(void **state)
     run_free(&table);
     run_free(&run);
     run = PROGRAM(NULL, "inspect", "--memory", "4M");
-    assert_contains(run.out, "this is not enough");
+    assert_contains(run.out, "this is not possible: the weights that every token uses take");
+    run_free(&run);
+    run = PROGRAM(NULL, "inspect", "-c", "100000");
+    assert_contains(run.out, "this is not possible: a context of 100000 was asked for, the model "
+                             "goes to 4096 positions");
+    assert_null(strstr(run.out, "not enough"));
     run_free(&run);
     run = PROGRAM(NULL, "inspect", "a", "-m", "b");
     assert_refused(&run, 2, "the model is named twice");

@@ -23,6 +23,33 @@ rm src/quant/a.c
 echo '#include "model/config.h"' >src/kernels/a.c
 expect 1 'kernels must not know model' tools/check_layers.sh
 rm src/kernels/a.c
-echo 'int main(void) { printf("x"); exit(1); }' >apps/a.c
+
+# apps/a.c holds the lines.
+judge_app() # status text lines...
+{
+    wanted=$1 text=$2
+    shift 2
+    printf '%s\n' "$@" >apps/a.c
+    expect "$wanted" "$text" tools/check_layers.sh
+}
+
+judge_app 0 '' 'int main(void) { printf("x"); exit(1); }'
+judge_app 0 '' '#include "moeflux.h"' '#include "moeflux_tools.h"' '#include "moeflux_compat.h"' \
+    '#include "common/lists.h"' '#include "a.h"'
+judge_app 1 'apps/a.c:2: apps/ includes "base/file.h"' '' '#include "base/file.h"'
+judge_app 1 'apps/a.c:1: apps/ includes "api/handles.h"' '#include "api/handles.h"'
+rm apps/a.c
+mkdir -p apps/bench src/engine src/tools
+echo '#include "kernels/kernels.h"' >apps/bench/cases.c
 expect 0 '' tools/check_layers.sh
+echo '#include "kernels/kernels.h"' >apps/bench/plot.c
+expect 1 'apps/bench/plot.c:1: apps/ includes' tools/check_layers.sh
+rm apps/bench/plot.c apps/bench/cases.c
+echo '#include "moeflux_tools.h"' >src/tools/a.c
+expect 0 '' tools/check_layers.sh
+echo '#include "tools/a.h"' >src/engine/a.c
+expect 1 'engine includes tools, which comes after it' tools/check_layers.sh
+echo '#include "moeflux_tools.h"' >src/engine/a.c
+expect 1 'src/engine/a.c:1: "moeflux_tools.h"' tools/check_layers.sh
+rm src/engine/a.c src/tools/a.c
 exit $status

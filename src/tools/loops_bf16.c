@@ -1,9 +1,9 @@
-/* ceiling_bf16.c: products of pairs of bf16 numbers in vectors, with nothing to wait for. */
-#include "bench/ceiling_loops.h"
+/* loops_bf16.c: products of pairs of bf16 numbers in vectors, with nothing to wait for. */
+#include "tools/loops.h"
 
 #include <immintrin.h>
 
-float ceiling_bf16(size_t rounds)
+float loops_bf16(size_t rounds)
 {
     __m512 sums[BF16_SUMS];
     __m512bh ones = (__m512bh)_mm512_set1_epi16(0x3f80);

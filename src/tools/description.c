@@ -1,6 +1,4 @@
-#include "inspection.h"
-
-#include "model_path.h"
+#include "tools/description.h"
 
 #include "base/status.h"
 #include "checkpoint/gguf.h"
@@ -11,24 +9,15 @@
 
 enum { CONFIG_LIMIT = 64 << 20 };
 
-const char *const class_names[CLASS_COUNT] = {
-    [CLASS_EMBEDDING] = "embedding",   [CLASS_ATTENTION] = "attention",
-    [CLASS_DELTA] = "delta nets",      [CLASS_ROUTERS] = "routers",
-    [CLASS_SHARED] = "shared experts", [CLASS_DENSE] = "dense layers",
-    [CLASS_NORMS] = "norms",           [CLASS_HEAD] = "head",
-    [CLASS_EXPERTS] = "experts",       [CLASS_EXTRA] = "vision, prediction",
-    [CLASS_UNKNOWN] = "unknown",
-};
-
 /* ----------------------------------------------------------------- classes */
 
-static enum tensor_class class_of(enum weight_id id)
+static mf_tensor_class class_of(enum weight_id id)
 {
     switch (id) {
     case WEIGHT_EMBEDDING:
-        return CLASS_EMBEDDING;
+        return MF_TENSORS_EMBEDDING;
     case WEIGHT_HEAD:
-        return CLASS_HEAD;
+        return MF_TENSORS_HEAD;
     case WEIGHT_FINAL_NORM:
     case WEIGHT_MIXER_NORM:
     case WEIGHT_FFN_NORM:
@@ -37,7 +26,7 @@ static enum tensor_class class_of(enum weight_id id)
     case WEIGHT_Q_A_NORM:
     case WEIGHT_KV_A_NORM:
     case WEIGHT_DELTA_NORM:
-        return CLASS_NORMS;
+        return MF_TENSORS_NORMS;
     case WEIGHT_DELTA_QKV:
     case WEIGHT_DELTA_Z:
     case WEIGHT_DELTA_B:
@@ -46,28 +35,28 @@ static enum tensor_class class_of(enum weight_id id)
     case WEIGHT_DELTA_DECAY:
     case WEIGHT_DELTA_DT_BIAS:
     case WEIGHT_DELTA_OUT:
-        return CLASS_DELTA;
+        return MF_TENSORS_DELTA;
     case WEIGHT_ROUTER:
     case WEIGHT_ROUTER_BIAS:
-        return CLASS_ROUTERS;
+        return MF_TENSORS_ROUTERS;
     case WEIGHT_SHARED_GATE:
     case WEIGHT_SHARED_UP:
     case WEIGHT_SHARED_DOWN:
     case WEIGHT_SHARED_SCALE:
-        return CLASS_SHARED;
+        return MF_TENSORS_SHARED;
     case WEIGHT_DENSE_GATE:
     case WEIGHT_DENSE_UP:
     case WEIGHT_DENSE_DOWN:
-        return CLASS_DENSE;
+        return MF_TENSORS_DENSE;
     default:
-        return CLASS_ATTENTION;
+        return MF_TENSORS_ATTENTION;
     }
 }
 
-static void count(struct inspection *i, enum tensor_class class, enum format format,
-                  struct tensor_share more)
+static void count(struct description *i, mf_tensor_class class, enum format format,
+                  mf_tensor_sum more)
 {
-    struct tensor_share *share = &i->classes[class][format];
+    mf_tensor_sum *share = &i->classes[class][format];
 
     share->tensors += more.tensors;
     share->parameters += more.parameters;
@@ -79,16 +68,16 @@ static uint64_t bytes_of(const struct tensor *tensor)
     return tensor ? tensor->bytes : 0;
 }
 
-static void count_resident(struct inspection *i)
+static void count_resident(struct description *i)
 {
     const struct weights *weights = &i->model.weights;
 
     for (size_t o = 0; o < weights->origin_count; o++) {
         const struct weight_origin *origin = &weights->origins[o];
-        struct tensor_share share = { .tensors = 1,
-                                      .parameters = origin->shape.rows * origin->shape.cols,
-                                      .bytes = bytes_of(origin->values) + bytes_of(origin->scales) +
-                                               bytes_of(origin->biases) };
+        mf_tensor_sum share = { .tensors = 1,
+                                .parameters = origin->shape.rows * origin->shape.cols,
+                                .bytes = bytes_of(origin->values) + bytes_of(origin->scales) +
+                                         bytes_of(origin->biases) };
         count(i, class_of(origin->id), origin->shape.format, share);
     }
 }
@@ -105,7 +94,7 @@ static uint64_t expert_bytes(const struct layer_weights *layer)
     return bytes;
 }
 
-static void count_experts(struct inspection *i)
+static void count_experts(struct description *i)
 {
     const struct model_config *config = &i->model.config;
 
@@ -113,12 +102,11 @@ static void count_experts(struct inspection *i)
         if (config->ffns[l] != FFN_EXPERTS) continue;
         for (int part = 0; part < EXPERT_PARTS; part++) {
             const struct expert_matrix *m = &i->model.weights.layers[l].experts[part];
-            struct tensor_share share = {
-                .tensors = 1,
-                .parameters = m->shape.rows * m->shape.cols * config->experts,
-                .bytes = (m->value_bytes + m->scale_bytes + m->bias_bytes) * config->experts
-            };
-            count(i, CLASS_EXPERTS, m->shape.format, share);
+            mf_tensor_sum share = { .tensors = 1,
+                                    .parameters = m->shape.rows * m->shape.cols * config->experts,
+                                    .bytes = (m->value_bytes + m->scale_bytes + m->bias_bytes) *
+                                             config->experts };
+            count(i, MF_TENSORS_EXPERTS, m->shape.format, share);
         }
     }
 }
@@ -134,25 +122,24 @@ static uint64_t number_count(const struct tensor *tensor)
 }
 
 /* Those that no id wanted; all of them where there is no model. */
-static void count_rest(struct inspection *i)
+static void count_rest(struct description *i)
 {
     for (size_t t = 0; t < i->directory->count; t++) {
         const struct tensor *tensor = &i->directory->tensors[t];
         bool extra = i->supported && weights_is_extra(tensor->name, i->model.config.layer_count);
-        struct tensor_share share = { 1, number_count(tensor), tensor->bytes };
+        mf_tensor_sum share = { 1, number_count(tensor), tensor->bytes };
         if (i->supported && tensor->used) continue;
-        count(i, extra ? CLASS_EXTRA : CLASS_UNKNOWN, tensor->format, share);
+        count(i, extra ? MF_TENSORS_EXTRA : MF_TENSORS_UNKNOWN, tensor->format, share);
     }
 }
 
-struct tensor_share inspection_sum(const struct inspection *inspection, int tensor_class,
-                                   int format)
+mf_tensor_sum description_sum(const struct description *description, int tensor_class, int format)
 {
-    struct tensor_share sum = { 0 };
+    mf_tensor_sum sum = { 0 };
 
-    for (int c = 0; c < CLASS_COUNT; c++) {
+    for (int c = 0; c < MF_TENSOR_CLASS_COUNT; c++) {
         for (int f = 0; f < FORMATS; f++) {
-            const struct tensor_share *share = &inspection->classes[c][f];
+            const mf_tensor_sum *share = &description->classes[c][f];
             if ((tensor_class >= 0 && tensor_class != c) || (format >= 0 && format != f)) continue;
             sum.tensors += share->tensors;
             sum.parameters += share->parameters;
@@ -164,7 +151,7 @@ struct tensor_share inspection_sum(const struct inspection *inspection, int tens
 
 /* ----------------------------------------------------------------- opening */
 
-static mf_status describe(struct inspection *i, mf_error *why)
+static mf_status describe(struct description *i, mf_error *why)
 {
     struct model_source source = {
         .files = &files_posix, .allocator = &allocator_heap, .path = i->path, .describe = true
@@ -174,12 +161,12 @@ static mf_status describe(struct inspection *i, mf_error *why)
 }
 
 /* What the checkpoint calls itself, for one that nobody here knows. */
-static mf_status list_directory(struct inspection *i, mf_error *why)
+static mf_status list_directory(struct description *i, mf_error *why)
 {
     char parts[PATH_CAPACITY], path[PATH_CAPACITY];
     json_t *config = NULL;
     bool ancestors;
-    mf_status status = model_path_of_parts(parts, i->path, why);
+    mf_status status = model_parts_path(parts, sizeof parts, &files_posix, i->path, why);
 
     if (status == MF_OK) status = path_join(path, sizeof path, parts, "config.json", why);
     if (status == MF_OK) {
@@ -195,7 +182,7 @@ static mf_status list_directory(struct inspection *i, mf_error *why)
                      : safetensors_open(&i->listed, &files_posix, i->path, why);
 }
 
-static mf_status list_gguf(struct inspection *i, mf_error *why)
+static mf_status list_gguf(struct description *i, mf_error *why)
 {
     const char *architecture = "unknown";
     struct metadata metadata;
@@ -212,8 +199,14 @@ static mf_status list_gguf(struct inspection *i, mf_error *why)
     return status;
 }
 
+static bool is_gguf_path(const char *path)
+{
+    size_t length = strlen(path);
+    return length > 5 && strcmp(path + length - 5, ".gguf") == 0;
+}
+
 /* A model that cannot be run is still listed, if it is a checkpoint at all. */
-static mf_status open_any(struct inspection *i, mf_error *why)
+static mf_status open_any(struct description *i, mf_error *why)
 {
     mf_error problem = { .text = "" };
     bool packed = false;
@@ -227,30 +220,31 @@ static mf_status open_any(struct inspection *i, mf_error *why)
         return MF_OK;
     }
     snprintf(i->problem, sizeof i->problem, "%s", problem.text);
-    if (model_path_is_gguf(i->path)) return list_gguf(i, why);
+    if (is_gguf_path(i->path)) return list_gguf(i, why);
     status = packed_probe(&packed, &files_posix, i->path, why);
     if (status == MF_OK && packed) status = fail(why, problem.status, "%s", problem.text);
     return status == MF_OK ? list_directory(i, why) : status;
 }
 
-mf_status inspection_open(struct inspection *out, const char *model, mf_error *why)
+mf_status description_open(struct description *out, const char *path, mf_error *why)
 {
     const char *slash;
     size_t length;
     mf_status status;
 
-    *out = (struct inspection){ .name = NULL };
+    *out = (struct description){ .name = NULL };
     tensor_directory_init(&out->listed, &allocator_heap);
-    status = model_path_resolve(out->path, model, why);
+    length = strlen(path);
+    status = length < sizeof out->path ? MF_OK : fail(why, MF_ERR_ARGUMENT, "the path is too long");
     if (status == MF_OK) {
-        length = strlen(out->path);
+        memcpy(out->path, path, length + 1);
         while (length > 1 && out->path[length - 1] == '/') out->path[--length] = '\0';
         slash = strrchr(out->path, '/');
         out->name = slash && slash[1] ? slash + 1 : out->path;
         status = open_any(out, why);
     }
     if (status != MF_OK) {
-        inspection_close(out);
+        description_close(out);
         return status;
     }
     if (out->supported) {
@@ -261,46 +255,47 @@ mf_status inspection_open(struct inspection *out, const char *model, mf_error *w
     return MF_OK;
 }
 
-void inspection_close(struct inspection *inspection)
+void description_close(struct description *description)
 {
-    if (inspection->supported) model_close(&inspection->model);
-    tensor_directory_free(&inspection->listed);
+    if (description->supported) model_close(&description->model);
+    tensor_directory_free(&description->listed);
 }
 
 /* ----------------------------------------------------------------- answers */
 
-uint32_t inspection_expert_layers(const struct inspection *inspection)
+uint32_t description_expert_layers(const struct description *description)
 {
-    const struct model_config *config = &inspection->model.config;
+    const struct model_config *config = &description->model.config;
     uint32_t layers = 0;
 
     for (uint32_t i = 0; i < config->layer_count; i++) layers += config->ffns[i] == FFN_EXPERTS;
     return layers;
 }
 
-struct parameter_counts inspection_parameters(const struct inspection *inspection)
+struct parameter_counts description_parameters(const struct description *description)
 {
-    const struct model_config *config = &inspection->model.config;
-    struct parameter_counts out = { .total = inspection_sum(inspection, -1, -1).parameters };
+    const struct model_config *config = &description->model.config;
+    struct parameter_counts out = { .total = description_sum(description, -1, -1).parameters };
 
-    if (!inspection->supported) return out;
-    out.total -= inspection_sum(inspection, CLASS_EXTRA, -1).parameters;
-    out.total -= inspection_sum(inspection, CLASS_UNKNOWN, -1).parameters;
-    out.experts = inspection_sum(inspection, CLASS_EXPERTS, -1).parameters;
+    if (!description->supported) return out;
+    out.total -= description_sum(description, MF_TENSORS_EXTRA, -1).parameters;
+    out.total -= description_sum(description, MF_TENSORS_UNKNOWN, -1).parameters;
+    out.experts = description_sum(description, MF_TENSORS_EXPERTS, -1).parameters;
     out.active =
         out.total - out.experts + out.experts / config->experts * config->experts_per_token;
     return out;
 }
 
-struct token_bytes inspection_token_bytes(const struct inspection *inspection)
+struct token_bytes description_token_bytes(const struct description *description)
 {
-    const struct model_config *config = &inspection->model.config;
-    const struct weight *embedding = &inspection->model.weights.weights[WEIGHT_EMBEDDING];
+    const struct model_config *config = &description->model.config;
+    const struct weight *embedding = &description->model.weights.weights[WEIGHT_EMBEDDING];
     struct token_bytes out = { .state = sequence_bytes_per_token(config, KV_F16) };
-    bool tied = inspection_sum(inspection, CLASS_HEAD, -1).bytes == 0;
+    bool tied = description_sum(description, MF_TENSORS_HEAD, -1).bytes == 0;
 
-    for (int c = 0; c < CLASS_EXPERTS; c++) {
-        if (c != CLASS_EMBEDDING || tied) out.always += inspection_sum(inspection, c, -1).bytes;
+    for (int c = 0; c < MF_TENSORS_EXPERTS; c++) {
+        if (c != MF_TENSORS_EMBEDDING || tied)
+            out.always += description_sum(description, c, -1).bytes;
     }
     if (!tied) {
         out.always += embedding->row_bytes;
@@ -309,18 +304,18 @@ struct token_bytes inspection_token_bytes(const struct inspection *inspection)
     for (uint32_t l = 0; l < config->layer_count; l++) {
         if (config->ffns[l] != FFN_EXPERTS) continue;
         out.experts +=
-            expert_bytes(&inspection->model.weights.layers[l]) * config->experts_per_token;
+            expert_bytes(&description->model.weights.layers[l]) * config->experts_per_token;
     }
     return out;
 }
 
-const struct tensor *inspection_unknown(const struct inspection *inspection, size_t index)
+const struct tensor *description_unknown(const struct description *description, size_t index)
 {
-    const struct tensor_directory *directory = inspection->directory;
+    const struct tensor_directory *directory = description->directory;
 
-    for (size_t t = 0; t < directory->count && inspection->supported; t++) {
+    for (size_t t = 0; t < directory->count && description->supported; t++) {
         const struct tensor *tensor = &directory->tensors[t];
-        if (tensor->used || weights_is_extra(tensor->name, inspection->model.config.layer_count)) {
+        if (tensor->used || weights_is_extra(tensor->name, description->model.config.layer_count)) {
             continue;
         }
         if (index-- == 0) return tensor;

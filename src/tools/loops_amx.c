@@ -1,6 +1,6 @@
-/* ceiling_amx.c: the matrix unit of the CPU, with nothing to wait for: two tiles of each
+/* loops_amx.c: the matrix unit of the CPU, with nothing to wait for: two tiles of each
  * operand, four of results, all of them zero. */
-#include "bench/ceiling_loops.h"
+#include "tools/loops.h"
 
 #include <immintrin.h>
 
@@ -32,7 +32,7 @@ static void set_up_tiles(void)
     _tile_zero(7);
 }
 
-void ceiling_amx_bf16(size_t rounds)
+void loops_amx_bf16(size_t rounds)
 {
     set_up_tiles();
     for (size_t r = 0; r < rounds; r++) {
@@ -44,7 +44,7 @@ void ceiling_amx_bf16(size_t rounds)
     _tile_release();
 }
 
-void ceiling_amx_int8(size_t rounds)
+void loops_amx_int8(size_t rounds)
 {
     set_up_tiles();
     for (size_t r = 0; r < rounds; r++) {

@@ -1,5 +1,5 @@
-/* ceiling_loops.c: reading and multiplying as fast as the registers allow. */
-#include "bench/ceiling_loops.h"
+/* loops.c: reading and multiplying as fast as the registers allow. */
+#include "tools/loops.h"
 
 #if defined(__AVX2__)
 #include <immintrin.h>
@@ -9,7 +9,7 @@
 
 #define NAMED_AGAIN(name, set) name##_##set
 #define NAMED_WITH(name, set)  NAMED_AGAIN(name, set)
-#define NAMED(name)            NAMED_WITH(name, CEILING_SET)
+#define NAMED(name)            NAMED_WITH(name, LOOP_SET)
 #define TEXT_AGAIN(text)       #text
 #define TEXT(text)             TEXT_AGAIN(text)
 
@@ -70,8 +70,8 @@ static uint64_t read_memory(const void *memory, size_t bytes)
     return all[0] ^ all[1] ^ all[2] ^ all[3] ^ all[4] ^ all[5] ^ all[6] ^ all[7];
 }
 
-const struct ceiling_loops NAMED(ceiling_loops) = {
-    .name = TEXT(CEILING_SET),
+const struct loops NAMED(loops) = {
+    .name = TEXT(LOOP_SET),
     .read = read_memory,
     .multiply_add = multiply_add,
     .flops_per_round = (size_t)2 * ACCUMULATORS * VECTOR_FLOATS,

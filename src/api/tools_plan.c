@@ -1,7 +1,9 @@
-/* inspection_place.c: what would live where, by opening all of a run but its weights. */
-#include "inspection.h"
+/* tools_plan.c: what would live where, by opening all of a run but its weights. */
+#include "api/tools.h"
 
 #include "api/handles.h"
+#include "base/status.h"
+#include "tools/description.h"
 
 #include <sys/mman.h>
 
@@ -43,7 +45,7 @@ static void take_origin(struct arena *arena, const struct weight_origin *origin)
     if (origin->vector) arena_take_raw(arena, origin->shape.cols, sizeof(float));
 }
 
-static void take_extents(struct arena *arena, const struct inspection *i, uint32_t layer)
+static void take_extents(struct arena *arena, const struct description *i, uint32_t layer)
 {
     for (int p = 0; p < EXPERT_PARTS; p++) {
         const struct expert_matrix *m = &i->model.weights.layers[layer].experts[p];
@@ -56,7 +58,7 @@ static void take_extents(struct arena *arena, const struct inspection *i, uint32
 
 /* What the resident weights take in memory: the same arena is filled as at a run's open, in the
  * same order and with nothing.  Matrices stay as they are, vectors become f32. */
-static uint64_t resident_bytes(const struct inspection *i)
+static uint64_t resident_bytes(const struct description *i)
 {
     const struct weights *weights = &i->model.weights;
     struct arena arena;
@@ -80,53 +82,77 @@ static uint64_t resident_bytes(const struct inspection *i)
     return bytes;
 }
 
-static void note_experts(struct placement *out, const mf_model *model)
+static void note_experts(mf_plan *out, const mf_model *model)
 {
     struct expert_store_sizes sizes = expert_store_sizes(model->experts);
 
     out->expert_count = sizes.total;
-    out->expert_slots = sizes.slots;
-    out->slot_bytes = sizes.slot_bytes;
-    snprintf(out->mode, sizeof out->mode, "%s", sizes.mode);
+    out->experts_in_memory = sizes.slots;
+    out->expert_bytes = sizes.slot_bytes;
+    snprintf(out->expert_mode, sizeof out->expert_mode, "%s", sizes.mode);
 }
 
 /* What is refused is the answer, not a failure. */
-static void place(struct placement *out, mf_model *model, uint64_t memory_bytes)
+static void plan(mf_plan *out, mf_model *model, const mf_plan_options *options)
 {
     mf_error problem = { .text = "" };
-    mf_sequence *session = NULL;
-    mf_model_options options = { .memory_bytes = memory_bytes };
-    mf_sequence_options sizes = { .context_length = (uint32_t)out->context };
-    mf_status status = api_open_experts(model, &options, &problem);
+    mf_sequence *sequence = NULL;
+    mf_model_options model_options = { .memory_bytes = options->memory_bytes };
+    mf_sequence_options sizes = { .context_length = out->context_length,
+                                  .chunk_rows = options->chunk_rows };
+    mf_status status = api_open_experts(model, &model_options, &problem);
 
-    if (status == MF_OK) status = mf_sequence_open(&session, model, &sizes, &problem);
-    if (status == MF_OK) {
-        out->session_bytes = model->session_bytes;
+    if (status == MF_OK) status = mf_sequence_open(&sequence, model, &sizes, &problem);
+    out->fits = status == MF_OK;
+    if (out->fits) {
+        out->engine_bytes = model->session_bytes - out->sequence_bytes;
         note_experts(out, model);
     } else {
         snprintf(out->problem, sizeof out->problem, "%s", problem.text);
     }
-    mf_sequence_close(session);
+    mf_sequence_close(sequence);
     expert_store_free(model->experts);
 }
 
-mf_status inspection_place(struct placement *out, const struct inspection *inspection,
-                           uint64_t memory_bytes, uint64_t context, mf_error *why)
+static mf_status plan_described(mf_plan *out, const struct description *description,
+                                const mf_plan_options *options, mf_error *why)
 {
+    const struct model_config *config = &description->model.config;
     mf_engine *engine;
-    mf_engine_options options = { .allocator = &reserving };
-    mf_model model = { .model = inspection->model };
-    mf_status status = mf_engine_open(&engine, &options, why);
+    mf_engine_options engine_options = { .allocator = &reserving };
+    mf_model model = { .model = description->model };
+    mf_status status = mf_engine_open(&engine, &engine_options, why);
 
-    *out = (struct placement){ .resident_bytes = resident_bytes(inspection) };
     if (status != MF_OK) return status;
+    *out = (mf_plan){ .weight_bytes = resident_bytes(description) };
     model.engine = engine;
-    model.memory_bytes = out->memory_bytes = api_memory_limit(engine, memory_bytes);
-    model.model.weights.resident_bytes = out->resident_bytes;
-    out->context = context ? context : min_size(inspection->model.config.context_length, 4096);
-    out->state_bytes = out->context * sequence_bytes_per_token(&model.model.config, KV_F16) +
-                       sequence_fixed_bytes(&model.model.config);
-    place(out, &model, memory_bytes);
+    model.memory_bytes = out->memory_bytes = api_memory_limit(engine, options->memory_bytes);
+    model.model.weights.resident_bytes = out->weight_bytes;
+    out->context_length = options->context_length
+                              ? options->context_length
+                              : (uint32_t)min_size(config->context_length, 4096);
+    out->sequence_bytes = out->context_length * sequence_bytes_per_token(config, KV_F16) +
+                          sequence_fixed_bytes(config);
+    plan(out, &model, options);
     mf_engine_close(engine);
     return MF_OK;
+}
+
+mf_status mf_model_plan(mf_plan *out, const char *path, const mf_plan_options *given, mf_error *why)
+{
+    mf_plan_options options = { 0 };
+    struct description description;
+    mf_plan whole = { 0 };
+    if (!out) return api_missing(why, "out");
+    if (!path) return api_missing(why, "path");
+    mf_status status = tools_take(&options, sizeof options, given, "MF_PLAN_OPTIONS_INIT", why);
+    if (status == MF_OK) status = description_open(&description, path, why);
+    if (status != MF_OK) return status;
+    if (!description.supported)
+        status = fail(why, MF_ERR_UNSUPPORTED, "%s", description.problem);
+    else
+        status = plan_described(&whole, &description, &options, why);
+    description_close(&description);
+    if (status == MF_OK) tools_give(out, &whole, sizeof whole);
+    return status;
 }

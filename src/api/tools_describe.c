@@ -1,0 +1,116 @@
+/* tools_describe.c: mf_description_*: a checkpoint as its headers show it. */
+#include "api/tools.h"
+
+#include "api/handles.h"
+#include "base/status.h"
+#include "tools/description.h"
+
+struct mf_description {
+    struct description description;
+};
+
+const char *mf_tensor_class_name(mf_tensor_class tensor_class)
+{
+    static const char *const names[] = {
+#define CLASS_NAME(suffix, name) [MF_TENSORS_##suffix] = name,
+        MF_TENSOR_CLASS_LIST(CLASS_NAME)
+#undef CLASS_NAME
+    };
+    return (size_t)tensor_class < COUNT_OF(names) ? names[tensor_class] : NULL;
+}
+
+uint32_t mf_format_count(void)
+{
+    return FORMATS;
+}
+
+const char *mf_format_name(uint32_t format)
+{
+    if (format >= FORMATS) return NULL;
+    return format < FORMAT_COUNT ? format_info((enum format)format)->name : "unknown";
+}
+
+mf_status mf_description_open(mf_description **out, const char *path, mf_error *why)
+{
+    if (!out) return api_missing(why, "out");
+    *out = NULL;
+    if (!path) return api_missing(why, "path");
+    mf_description *description = api_new_handle(&allocator_heap, sizeof *description);
+    if (!description) return fail_memory(why, sizeof *description);
+    mf_status status = description_open(&description->description, path, why);
+    if (status == MF_OK)
+        *out = description;
+    else
+        allocator_heap.release(NULL, description, sizeof *description);
+    return status;
+}
+
+void mf_description_close(mf_description *description)
+{
+    if (!description) return;
+    description_close(&description->description);
+    allocator_heap.release(NULL, description, sizeof *description);
+}
+
+static void fill_packed(mf_description_info *info, const struct description *d)
+{
+    const struct packed_origin *origin = &d->model.packed.origin;
+    if (!d->supported || d->model.packed.tensor_count == 0) return;
+    info->packed_layout = PACKED_LAYOUT;
+    info->packed_name = origin->name;
+    info->packed_kind = origin->kind;
+    info->packed_fingerprint = origin->fingerprint;
+    info->packed_experts = origin->experts;
+    info->packed_rest = origin->rest;
+}
+
+void mf_description_get(const mf_description *description, mf_description_info *out)
+{
+    const struct description *d = &description->description;
+    struct parameter_counts counts = description_parameters(d);
+    mf_description_info info = {
+        .path = d->path,
+        .name = d->name,
+        .layout = d->layout,
+        .family = d->family,
+        .supported = d->supported,
+        .problem = d->supported ? NULL : d->problem,
+        .file_count = d->directory->file_count,
+        .tensor_count = d->directory->count,
+        .bytes = description_sum(d, -1, -1).bytes,
+        .parameters = counts.total,
+        .expert_parameters = counts.experts,
+        .active_parameters = counts.active,
+    };
+    if (d->supported) {
+        struct token_bytes bytes = description_token_bytes(d);
+        info.token_resident_bytes = bytes.always;
+        info.token_expert_bytes = bytes.experts;
+        info.token_state_bytes = bytes.state;
+    }
+    fill_packed(&info, d);
+    tools_give(out, &info, sizeof info);
+}
+
+void mf_description_get_shape(const mf_description *description, mf_model_shape *out)
+{
+    mf_model_shape shape = { 0 };
+    if (description->description.supported)
+        tools_fill_shape(&shape, &description->description.model.config);
+    tools_give(out, &shape, sizeof shape);
+}
+
+mf_tensor_sum mf_description_sum(const mf_description *description, int tensor_class, int format)
+{
+    return description_sum(&description->description, tensor_class, format);
+}
+
+bool mf_description_unknown(const mf_description *description, size_t index, mf_tensor_info *out)
+{
+    const struct tensor *tensor = description_unknown(&description->description, index);
+    if (!tensor) return false;
+    out->name = tensor->name;
+    out->format = mf_format_name((uint32_t)tensor->format);
+    tensor_shape_text(tensor, out->shape, sizeof out->shape);
+    return true;
+}

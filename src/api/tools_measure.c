@@ -1,0 +1,123 @@
+/* tools_measure.c: what the machine can do, and what a model asks of it. */
+#include "api/tools.h"
+
+#include "api/handles.h"
+#include "base/status.h"
+#include "tools/ceilings.h"
+#include "tools/workload.h"
+
+/* ----------------------------------------------------------------- ceilings */
+
+struct mf_memory_probe {
+    struct memory_probe *probe;
+};
+
+static unsigned threads_of(const struct machine *machine, uint32_t thread_count)
+{
+    return thread_count ? thread_count : machine->core_count;
+}
+
+/* A struct of another version keeps the figures that it has. */
+static mf_status begin(mf_ceilings *whole, const mf_ceilings *given, mf_error *why)
+{
+    *whole = (mf_ceilings){ 0 };
+    if (!given) return api_missing(why, "ceilings");
+    return tools_take(whole, sizeof *whole, given, "MF_CEILINGS_INIT", why);
+}
+
+mf_status mf_ceilings_measure(mf_ceilings *ceilings, uint32_t thread_count, mf_error *why)
+{
+    mf_ceilings whole;
+    struct machine machine;
+    mf_status status = begin(&whole, ceilings, why);
+    if (status != MF_OK) return status;
+    machine_probe(&machine);
+    status = ceilings_measure(&whole, &machine, threads_of(&machine, thread_count), why);
+    if (status == MF_OK) tools_give(ceilings, &whole, sizeof whole);
+    return status;
+}
+
+mf_status mf_ceilings_measure_disk(mf_ceilings *ceilings, const mf_model *model, mf_error *why)
+{
+    mf_ceilings whole;
+    mf_status status = begin(&whole, ceilings, why);
+    if (status != MF_OK) return status;
+    if (!model) return api_missing(why, "model");
+    struct expert_store_sizes sizes = expert_store_sizes(model->experts);
+    if (sizes.slots >= sizes.total) return MF_OK;
+    const struct tensor_directory *directory = &model->model.directory;
+    status = ceilings_measure_disk(&whole, directory->files, directory->file_count, why);
+    if (status == MF_OK) tools_give(ceilings, &whole, sizeof whole);
+    return status;
+}
+
+mf_status mf_memory_probe_open(mf_memory_probe **out, uint32_t thread_count, mf_error *why)
+{
+    if (!out) return api_missing(why, "out");
+    *out = NULL;
+    mf_memory_probe *probe = api_new_handle(&allocator_heap, sizeof *probe);
+    if (!probe) return fail_memory(why, sizeof *probe);
+    struct machine machine;
+    machine_probe(&machine);
+    mf_status status =
+        memory_probe_new(&probe->probe, &machine, threads_of(&machine, thread_count), why);
+    if (probe->probe)
+        *out = probe;
+    else
+        allocator_heap.release(NULL, probe, sizeof *probe);
+    return status;
+}
+
+void mf_memory_probe_close(mf_memory_probe *probe)
+{
+    if (!probe) return;
+    memory_probe_free(probe->probe);
+    allocator_heap.release(NULL, probe, sizeof *probe);
+}
+
+double mf_memory_probe_rate(mf_memory_probe *probe)
+{
+    return memory_probe_rate(probe->probe);
+}
+
+/* ------------------------------------------------------------------ models */
+
+void mf_model_get_shape(const mf_model *model, mf_model_shape *out)
+{
+    mf_model_shape shape;
+    tools_fill_shape(&shape, &model->model.config);
+    tools_give(out, &shape, sizeof shape);
+}
+
+void mf_model_workload(const mf_model *model, mf_workload *out)
+{
+    mf_workload whole;
+    workload_count(&whole, &model->model, model->engine->backend->kv_format);
+    tools_give(out, &whole, sizeof whole);
+}
+
+const uint64_t *mf_model_expert_uses(const mf_model *model, uint32_t layer)
+{
+    if (layer >= model->model.config.layer_count) return NULL;
+    return expert_store_uses(model->experts, layer);
+}
+
+uint32_t mf_default_thread_count(void)
+{
+    struct machine machine;
+    machine_probe(&machine);
+    return machine.core_count;
+}
+
+mf_status mf_sequence_rehearse(mf_sequence *sequence, const int32_t *tokens, size_t count,
+                               mf_error *why)
+{
+    if (!sequence) return api_missing(why, "sequence");
+    if (!tokens && count > 0) return api_missing(why, "tokens");
+    mf_engine *engine = sequence->model->engine;
+    struct session_feed feed = { MF_PHASE_PROMPT, tokens, count, NULL, NULL };
+    pthread_mutex_lock(&engine->lock);
+    mf_status status = session_rehearse(&sequence->session, &feed, why);
+    pthread_mutex_unlock(&engine->lock);
+    return status;
+}
