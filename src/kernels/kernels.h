@@ -157,7 +157,7 @@ struct kernels {
 
     /* By format; NULL where numbers are not integers.  Called where kernels_have_integers. */
     integer_dot_function integer_dot[FORMAT_COUNT];
-    enum unit_order unit_orders[FORMAT_COUNT]; /* by format; see kernels_unit_order */
+    const enum unit_order *unit_orders; /* [FORMAT_COUNT]; see kernels_unit_order */
     /* The n floats of x as units_of(n) units.  What is not finite makes its 32 numbers NaN. */
     void (*make_units)(struct integer_unit *out, const float *x, size_t n, enum unit_order order);
     /* By format; NULL where numbers are not floats. */

@@ -4,16 +4,21 @@
 #define TEXT_OF_AGAIN(x) #x
 #define TEXT_OF(x)       TEXT_OF_AGAIN(x)
 
+/* What the set has of each kind is said in meson.build. */
+#define PREFILL_NONE  NULL
+#define PREFILL_F32   &NAMED(prefill_f32)
+#define PREFILL_INT16 &NAMED(prefill_int16)
+#define PREFILL_BF16  &NAMED(prefill_bf16)
+#define PREFILL_AMX   &NAMED(prefill_amx)
+
+#define ATTEND_F32(name)  NAMED(attend_##name)
+#define ATTEND_BF16(name) NAMED(bf16_attend_##name)
+#define ATTEND_AMX(name)  ATTEND_BF16(name)
+
 static const struct attend_kernels attend = {
-#if defined(__AVX512BF16__)
-    .begin = NAMED(bf16_attend_begin),
-    .tile = NAMED(bf16_attend_tile),
-    .end = NAMED(bf16_attend_end),
-#else
-    .begin = NAMED(attend_begin),
-    .tile = NAMED(attend_tile),
-    .end = NAMED(attend_end),
-#endif
+    .begin = SET_ATTEND(begin),
+    .tile = SET_ATTEND(tile),
+    .end = SET_ATTEND(end),
     .stretch = NAMED(attend_stretch),
     .join = NAMED(attend_join),
     .store_f16 = NAMED(store_f16),
@@ -43,19 +48,15 @@ const struct kernels NAMED(kernels) = {
                     [FORMAT_F8_E5M2] = NAMED(dequantise_e5m2) },
 #define INTEGER_DOT(id, name, below, group, bytes) [FORMAT_##id] = NAMED(integer_dot_##name),
     .integer_dot = { UNIT_FORMATS(INTEGER_DOT) },
-    .unit_orders = { UNIT_ORDERS },
+    .unit_orders = NAMED(unit_orders),
     .make_units = NAMED(make_units),
     .float_dot = { [FORMAT_F32] = NAMED(float_dot_f32),
                    [FORMAT_F16] = NAMED(float_dot_f16),
                    [FORMAT_BF16] = NAMED(float_dot_bf16),
                    [FORMAT_F8_E4M3] = NAMED(float_dot_e4m3),
                    [FORMAT_F8_E5M2] = NAMED(float_dot_e5m2) },
-#if defined(__FMA__) || defined(__ARM_FEATURE_DOTPROD)
-    .matrix = &NAMED(matrix),
-#endif
-#if defined(KERNELS_HAVE_INTEGER_MATRIX)
-    .integer_matrix = &NAMED(integer_matrix),
-#endif
+    .matrix = SET_PREFILL,
+    .integer_matrix = SET_PREFILL_INTEGERS,
     .dot_block = NAMED(dot_block),
     .dot = NAMED(dot),
     .add_scaled = NAMED(add_scaled),

@@ -2,7 +2,7 @@
 #ifndef KERNELS_SET_H
 #define KERNELS_SET_H
 
-#include "kernels/simd/lanes.h"
+#include "kernels/simd/simd.h"
 #include "kernels/unit_formats.h"
 
 void NAMED(dequantise_affine4)(float *out, const struct weight *weight, uint64_t row);
@@ -57,28 +57,14 @@ UNIT_FORMATS(DECLARE_INTEGER_DOT)
 #undef DECLARE_INTEGER_DOT
 void NAMED(make_units)(struct integer_unit *out, const float *x, size_t n, enum unit_order order);
 
-/* By format, how kernels/decode/dot.c wants activations; all others as in the row. */
-#if defined(__AVX2__)
-#if defined(__AVX512BW__)
-#define UNIT_ORDER_K UNIT_ORDER_K_64
-#else
-#define UNIT_ORDER_K UNIT_ORDER_K_32
-#endif
-#define UNIT_ORDERS                                                                                \
-    [FORMAT_Q4_K] = UNIT_ORDER_K, [FORMAT_Q5_K] = UNIT_ORDER_K, [FORMAT_Q6_K] = UNIT_ORDER_HALVES, \
-    [FORMAT_AFFINE4] = UNIT_ORDER_PAIRS
-#else
-#define UNIT_ORDERS [0] = UNIT_ORDER_ROW
-#endif
+/* By format, how integer_dot wants activations. */
+extern const enum unit_order NAMED(unit_orders)[FORMAT_COUNT];
 
-extern const struct matrix_unit NAMED(matrix); /* where multiplying and adding is one step */
-
-/* Sets that make more products of 16-bit integers than of floats, and none of bf16 as quickly. */
-#if defined(__AVX2__) && !defined(__AVX512BF16__) &&                                               \
-    (!defined(__AVX512F__) || defined(__AVX512VNNI__))
-#define KERNELS_HAVE_INTEGER_MATRIX 1
-extern const struct matrix_unit NAMED(integer_matrix);
-#endif
+/* Some of these, as meson.build says. */
+extern const struct matrix_unit NAMED(prefill_f32);
+extern const struct matrix_unit NAMED(prefill_int16);
+extern const struct matrix_unit NAMED(prefill_bf16);
+extern const struct matrix_unit NAMED(prefill_amx);
 
 /* Of the sets that multiply bf16 numbers. */
 void NAMED(make_panel)(uint16_t *out, size_t stride, const struct weight *weight, uint64_t first,

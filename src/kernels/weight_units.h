@@ -1,4 +1,4 @@
-/* units.h: every integer format as the same thing, 256 numbers at a time.
+/* weight_units.h: every integer format as the same thing, 256 numbers at a time.
  *
  *     w = q · scale + min      q below 256; scale and min for 16 or 32 numbers
  *
@@ -10,8 +10,7 @@
 #ifndef KERNELS_WEIGHT_UNITS_H
 #define KERNELS_WEIGHT_UNITS_H
 
-#include "kernels/simd/bytes.h"
-#include "kernels/simd/spread.h"
+#include "kernels/simd/simd.h"
 #include "kernels/unit_formats.h"
 #include "quant/blocks.h"
 
@@ -53,51 +52,12 @@ LANES_INLINE struct unit_place unit_row(const struct weight *w, uint64_t row)
     return at;
 }
 
-LANES_INLINE float unit_f16(const uint8_t *p)
-{
-#if defined(__F16C__)
-    return _cvtsh_ss(load_u16(p));
-#elif defined(__ARM_FEATURE_DOTPROD)
-    return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(load_u16(p)))), 0);
-#else
-    return f32_from_f16(load_u16(p));
-#endif
-}
-
-/* Small vectors are put together in registers: a load that spans several stores just
- * made would wait until these reach the cache. */
-typedef uint64_t two_quads __attribute__((vector_size(16)));
-typedef uint16_t eight_words __attribute__((vector_size(16)));
-typedef uint32_t eight_integers __attribute__((vector_size(32)));
-
 /* Eight scales, and `factor` times the same as mins. */
 LANES_INLINE lanes lanes_scales_and_mins(half_lanes scales, float factor)
 {
     const lanes factors = { 1,      1,      1,      1,      1,      1,      1,      1,
                             factor, factor, factor, factor, factor, factor, factor, factor };
     return lanes_join(scales, scales) * factors;
-}
-
-/* Eight f16 or bf16 numbers. */
-LANES_INLINE half_lanes half_lanes_from_16_bits(eight_words words, bool brain)
-{
-    half_lanes result;
-    if (brain) {
-        eight_integers bits = __builtin_convertvector(words, eight_integers) << 16;
-        memcpy(&result, &bits, sizeof result);
-        return result;
-    }
-#if defined(__F16C__)
-    return (half_lanes)_mm256_cvtph_ps((__m128i)words);
-#elif defined(__ARM_FEATURE_DOTPROD)
-    float16x8_t halves = (float16x8_t)words;
-    float32x4_t parts[2] = { vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves) };
-    memcpy(&result, parts, sizeof result);
-    return result;
-#else
-    for (int i = 0; i < 8; i++) result[i] = f32_from_f16(words[i]);
-    return result;
-#endif
 }
 
 /* ---------------------------------------------------------- blocks of 256 */
@@ -112,27 +72,14 @@ LANES_INLINE lanes k_scales(const uint8_t *d, const uint8_t *scales, float odd)
     uint64_t m = (b & six) | (uint64_t)((c >> 4 & four) | (b >> 6 & two) << 4) << 32;
     /* In general registers: those for vectors are what products are short of. */
     __asm__("" : "+r"(s), "+r"(m));
-#if defined(__AVX512F__) /* the signs in a small register, before the factors are spread */
-    const __m512i spread = _mm512_setr_epi32(0, 2, 0, 2, 0, 2, 0, 2, 1, 1, 1, 1, 1, 1, 1, 1);
-    __m128i twice = _mm_shuffle_epi32(_mm_cvtsi32_si128((int)load_u32(d)), 0);
-    __m128 few = _mm_mul_ps(_mm_cvtph_ps(twice), _mm_setr_ps(1, -1, odd, 0));
-    lanes factors = (lanes)_mm512_permutexvar_ps(spread, _mm512_castps128_ps512(few));
-    return lanes_from_bytes((byte_lanes)(two_quads){ s, m }) * factors;
-#else
-    eight_words first; /* two of them count; a whole register is one load */
-    memcpy(&first, d, sizeof first);
-    half_lanes both = half_lanes_from_16_bits(first, false);
-    const lanes signs = { 1, odd, 1, odd, 1, odd, 1, odd, -1, -1, -1, -1, -1, -1, -1, -1 };
-    lanes factors = lanes_two_eights(both);
-    return lanes_from_bytes((byte_lanes)(two_quads){ s, m }) * (factors * signs);
-#endif
+    return lanes_from_bytes((byte_lanes)(two_quads){ s, m }) * lanes_scale_and_min(d, odd);
 }
 
 LANES_INLINE void load_q4_k(struct unit *u, const struct unit_place *at)
 {
     const struct block_q4_k *b = (const struct block_q4_k *)at->values + at->index;
     u->both = k_scales(b->d, b->scales, 1.0f);
-    for (int v = 0; v < 4; v++) u->q[v] = fields_of_32(b->qs + 32 * v, 0, 4, 15);
+    for (int v = 0; v < 4; v++) u->q[v] = bytes_fields(b->qs + 32 * v, 0, 4, 15);
 }
 
 LANES_INLINE void load_q5_k(struct unit *u, const struct unit_place *at)
@@ -140,7 +87,7 @@ LANES_INLINE void load_q5_k(struct unit *u, const struct unit_place *at)
     const struct block_q5_k *b = (const struct block_q5_k *)at->values + at->index;
     u->both = k_scales(b->d, b->scales, 1.0f);
     for (unsigned v = 0; v < 4; v++)
-        u->q[v] = fields_of_32(b->qs + 32 * v, 0, 4, 15) | fields_of_32(b->qh, 2 * v, 2 * v + 1, 1)
+        u->q[v] = bytes_fields(b->qs + 32 * v, 0, 4, 15) | bytes_fields(b->qh, 2 * v, 2 * v + 1, 1)
                                                                << 4;
 }
 
@@ -149,7 +96,7 @@ LANES_INLINE void load_q6_k_scales(struct unit *u, const struct block_q6_k *b)
     byte_lanes scales;
     memcpy(&scales, b->scales, sizeof scales);
     /* Signed bytes: 128 more as unsigned ones. */
-    u->scale = (lanes_from_bytes(scales ^ 128) - 128.0f) * unit_f16(b->d);
+    u->scale = (lanes_from_bytes(scales ^ 128) - 128.0f) * float_from_f16(b->d);
     u->min = u->scale * -32.0f;
 }
 
@@ -159,15 +106,8 @@ LANES_INLINE void load_q6_k(struct unit *u, const struct unit_place *at)
     load_q6_k_scales(u, b);
     for (unsigned n = 0; n < 2; n++) {
         bytes low = bytes_load(b->ql + 64 * n);
-#if defined(__AVX512BW__) /* the two bits come to their place at once; what else moves is masked */
-        u->q[2 * n] = bytes_merge(15, low, halves_up(b->qh + 32 * n, 4, 2)) & 63;
-        u->q[2 * n + 1] = bytes_merge(15, (bytes)_mm512_srli_epi16((__m512i)low, 4),
-                                      halves_down(b->qh + 32 * n, 0, 2)) &
-                          63;
-#else
-        u->q[2 * n] = (low & 15) | fields_of_32(b->qh + 32 * n, 0, 2, 3) << 4;
-        u->q[2 * n + 1] = (low >> 4) | fields_of_32(b->qh + 32 * n, 4, 6, 3) << 4;
-#endif
+        u->q[2 * n] = bytes_six_bits(low, b->qh + 32 * n, false);
+        u->q[2 * n + 1] = bytes_six_bits(low, b->qh + 32 * n, true);
     }
 }
 
@@ -176,10 +116,10 @@ LANES_INLINE void load_q2_k(struct unit *u, const struct unit_place *at)
     const struct block_q2_k *b = (const struct block_q2_k *)at->values + at->index;
     byte_lanes both;
     memcpy(&both, b->scales, sizeof both);
-    u->scale = lanes_from_bytes(both & 15) * unit_f16(b->d);
-    u->min = lanes_from_bytes(both >> 4) * -unit_f16(b->dmin);
+    u->scale = lanes_from_bytes(both & 15) * float_from_f16(b->d);
+    u->min = lanes_from_bytes(both >> 4) * -float_from_f16(b->dmin);
     for (unsigned v = 0; v < 4; v++)
-        u->q[v] = fields_of_32(b->qs + 32 * (v / 2), 4 * (v % 2), 4 * (v % 2) + 2, 3);
+        u->q[v] = bytes_fields(b->qs + 32 * (v / 2), 4 * (v % 2), 4 * (v % 2) + 2, 3);
 }
 
 LANES_INLINE void load_q3_k(struct unit *u, const struct unit_place *at)
@@ -192,11 +132,11 @@ LANES_INLINE void load_q3_k(struct unit *u, const struct unit_place *at)
     two_quads joined = { (low & four) | (high & two) << 4, (low >> 4 & four) | (high >> 4 & two)
                                                                                    << 4 };
     byte_lanes scales = (byte_lanes)joined;
-    u->scale = (lanes_from_bytes(scales) - 32.0f) * unit_f16(b->d);
+    u->scale = (lanes_from_bytes(scales) - 32.0f) * float_from_f16(b->d);
     u->min = u->scale * -4.0f;
     for (unsigned v = 0; v < 4; v++)
-        u->q[v] = fields_of_32(b->qs + 32 * (v / 2), 4 * (v % 2), 4 * (v % 2) + 2, 3) |
-                  fields_of_32(b->hmask, 2 * v, 2 * v + 1, 1) << 2;
+        u->q[v] = bytes_fields(b->qs + 32 * (v / 2), 4 * (v % 2), 4 * (v % 2) + 2, 3) |
+                  bytes_fields(b->hmask, 2 * v, 2 * v + 1, 1) << 2;
 }
 
 /* The levels of IQ4, 128 higher; those of MXFP4, doubled, 12 higher. */
@@ -216,9 +156,10 @@ LANES_INLINE void load_iq4_xs(struct unit *u, const struct unit_place *at)
     const lanes factors = {
         1, 1, 1, 1, 1, 1, 1, 1, -128, -128, -128, -128, -128, -128, -128, -128
     };
-    u->both = twice * (factors * unit_f16(b->d));
+    u->both = twice * (factors * float_from_f16(b->d));
     for (int v = 0; v < 4; v++)
-        u->q[v] = bytes_look_up(iq4_raised, nibbles_of_16s(b->qs + 32 * v, b->qs + 32 * v + 16));
+        u->q[v] =
+            bytes_look_up(iq4_raised, bytes_nibbles_of_16s(b->qs + 32 * v, b->qs + 32 * v + 16));
 }
 
 /* ----------------------------------------------------------- blocks of 32 */
@@ -237,15 +178,15 @@ LANES_INLINE half_lanes block32_f16(const struct unit_place *at, size_t block_by
     two_quads quads = { 0 };
     for (size_t i = 0; i < 8; i++)
         quads[i / 4] |= (uint64_t)load_u16(block32(at, i, block_bytes) + offset) << (16 * (i % 4));
-    return half_lanes_from_16_bits((eight_words)quads, false);
+    return half_from_f16((eight_words)quads);
 }
 
 LANES_INLINE void block32_nibbles(struct unit *u, const struct unit_place *at, size_t block_bytes,
                                   size_t offset)
 {
     for (size_t v = 0; v < 4; v++)
-        u->q[v] = nibbles_of_16s(block32(at, 2 * v, block_bytes) + offset,
-                                 block32(at, 2 * v + 1, block_bytes) + offset);
+        u->q[v] = bytes_nibbles_of_16s(block32(at, 2 * v, block_bytes) + offset,
+                                       block32(at, 2 * v + 1, block_bytes) + offset);
 }
 
 /* Adds bit e of each block's 32 bits at `offset` to number e, as its fifth bit. */
@@ -255,14 +196,7 @@ LANES_INLINE void block32_fifth_bits(struct unit *u, const struct unit_place *at
     for (size_t v = 0; v < 4; v++) {
         uint64_t low = load_u32(block32(at, 2 * v, block_bytes) + offset);
         uint64_t high = load_u32(block32(at, 2 * v + 1, block_bytes) + offset);
-        uint64_t bits = low | high << 32;
-#if defined(__AVX512BW__)
-        u->q[v] |= (bytes)_mm512_maskz_set1_epi8(bits, 16);
-#elif defined(__ARM_FEATURE_DOTPROD)
-        u->q[v] |= bytes_where(bits, 16);
-#else
-        for (int i = 0; i < BYTES; i++) u->q[v][i] |= (uint8_t)((bits >> i & 1) << 4);
-#endif
+        u->q[v] |= bytes_where(low | high << 32, 16);
     }
 }
 
@@ -330,63 +264,15 @@ LANES_INLINE void load_mxfp4(struct unit *u, const struct unit_place *at)
 
 /* ------------------------------------------------------------------ affine */
 
-#if defined(__AVX512BW__)
-/* Scales, then biases of a whole unit's 2, 4 or 8 groups, 16-bit numbers, for 32 numbers each. */
-LANES_INLINE lanes affine_16_bit_scales(const struct unit_place *at)
+/* Scales and biases of a whole unit's 2, 4 or 8 groups, 16-bit numbers. */
+LANES_INLINE struct group_numbers affine_groups(const struct unit_place *at)
 {
-    static const uint8_t places[3][16] = { { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 },
-                                           { 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7 },
-                                           { 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3 } };
-    __m256i words;
-    int kind = 0;
-    if (at->weight->group_cols == 32) {
-        words = _mm256_loadu2_m128i((const __m128i *)at->biases + at->index,
-                                    (const __m128i *)at->scales + at->index);
-    } else if (at->weight->group_cols == 64) {
-        __m128i scales = _mm_loadu_si64(at->scales + 8 * at->index);
-        __m128i biases = _mm_loadu_si64(at->biases + 8 * at->index);
-        words = _mm256_castsi128_si256(_mm_unpacklo_epi64(scales, biases));
-        kind = 1;
-    } else {
-        __m128i scales = _mm_cvtsi32_si128((int)load_u32(at->scales + 4 * at->index));
-        __m128i biases = _mm_cvtsi32_si128((int)load_u32(at->biases + 4 * at->index));
-        words = _mm256_castsi128_si256(_mm_unpacklo_epi32(scales, biases));
-        kind = 2;
-    }
-    __m128i table = _mm_loadu_si128((const __m128i *)places[kind]);
-    if (at->weight->scale_format == FORMAT_BF16) { /* the upper halves of floats */
-        __m512i upper = _mm512_slli_epi32(_mm512_cvtepu8_epi32(table), 16);
-        const __mmask32 odd = 0xaaaaaaaa;
-        return (lanes)_mm512_maskz_permutexvar_epi16(odd, upper, _mm512_castsi256_si512(words));
-    }
-    return (lanes)_mm512_cvtph_ps(_mm256_permutexvar_epi16(_mm256_cvtepu8_epi16(table), words));
+    return (struct group_numbers){ .first = at->scales,
+                                   .second = at->biases,
+                                   .index = at->index,
+                                   .group_cols = at->weight->group_cols,
+                                   .is_bf16 = at->weight->scale_format == FORMAT_BF16 };
 }
-#else
-/* Scales or biases of a whole unit's 2, 4 or 8 groups, 16-bit numbers, for 32 numbers each. */
-LANES_INLINE half_lanes affine_16_bit_numbers(const struct unit_place *at, const uint8_t *array)
-{
-    bool brain = at->weight->scale_format == FORMAT_BF16;
-    if (at->weight->group_cols == 32) {
-        eight_words words;
-        memcpy(&words, array + 16 * at->index, sizeof words);
-        return half_lanes_from_16_bits(words, brain);
-    }
-    if (at->weight->group_cols == 64) {
-        uint64_t four;
-        memcpy(&four, array + 8 * at->index, sizeof four);
-        half_lanes s = half_lanes_from_16_bits((eight_words)(two_quads){ four, 0 }, brain);
-        return half_twice(s);
-    }
-    uint32_t two = load_u32(array + 4 * at->index);
-    half_lanes s = half_lanes_from_16_bits((eight_words)(two_quads){ two, 0 }, brain);
-    return half_four_times(s);
-}
-
-LANES_INLINE lanes affine_16_bit_scales(const struct unit_place *at)
-{
-    return lanes_join(affine_16_bit_numbers(at, at->scales), affine_16_bit_numbers(at, at->biases));
-}
-#endif
 
 /* Whether that is so for all units of all rows. */
 LANES_INLINE bool affine_is_usual(const struct weight *w)
@@ -425,7 +311,7 @@ LANES_INLINE void load_affine(struct unit *u, const struct unit_place *at, unsig
 
 LANES_INLINE void load_usual_affine(struct unit *u, const struct unit_place *at, unsigned bits)
 {
-    u->both = affine_16_bit_scales(at);
+    u->both = lanes_16_bit_groups(affine_groups(at));
     struct unit_place whole = *at;
     whole.count = UNIT;
     load_affine_numbers(u, &whole, bits);

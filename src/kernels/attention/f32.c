@@ -7,19 +7,13 @@
  *
  * Queries are stored as [group][channel][16], sums as [group][value][16]. */
 #include "kernels/attention/attention.h"
-#include "kernels/simd/floats.h"
 #include "kernels/set.h"
-#include "kernels/simd/transpose.h"
-#include "kernels/simd/parts.h"
+#include "kernels/simd/simd.h"
 
 #include <math.h>
 
 /* Numbers that a pass multiplies with the lanes of one group: as many sums as registers. */
-#if defined(__AVX512F__)
-enum { NUMBERS = 16 };
-#else
-enum { NUMBERS = 4 };
-#endif
+enum { NUMBERS = PARTS == 1 ? 16 : 4 };
 
 /* ------------------------------------------------------------ prompt: begin, end */
 
@@ -52,13 +46,13 @@ void NAMED(attend_end)(const struct attend_block *b)
             for (size_t i = 0; i < rows; i++) {
                 lanes row = lanes_load(turned + i * LANES);
                 if (count == LANES)
-                    lanes_store_past(b->out[r + i] + c, row);
+                    lanes_stream_any(b->out[r + i] + c, row);
                 else
                     lanes_store_some(b->out[r + i] + c, row, count);
             }
         }
     }
-    lanes_stored_past();
+    lanes_streamed();
 }
 
 /* --------------------------------------------------------------- prompt: a tile */
@@ -168,11 +162,7 @@ void NAMED(attend_tile)(const struct attend_block *b, const struct attend_tile *
 /* ------------------------------------------------------------- decode: a stretch */
 
 /* Heads and lanes of neighbours (positions or channels) in one pass. */
-#if defined(__AVX512F__)
-enum { HEADS = 8, SIDE = 2 };
-#else
-enum { HEADS = 4, SIDE = 1 };
-#endif
+enum { HEADS = PARTS == 1 ? 8 : 4, SIDE = PARTS == 1 ? 2 : 1 };
 
 /* What a pass works on: some heads of a stretch. */
 struct heads {
@@ -281,9 +271,7 @@ void NAMED(attend_stretch)(const struct attend_stretch *s)
 {
     struct heads h = { .stretch = s, .padded = align_up(s->count, ATTEND_TILE) };
     while (h.first + HEADS <= s->heads) attend_heads(&h, HEADS);
-#if defined(__AVX512F__)
-    while (h.first + 4 <= s->heads) attend_heads(&h, 4);
-#endif
+    while (HEADS > 4 && h.first + 4 <= s->heads) attend_heads(&h, 4);
     while (h.first + 2 <= s->heads) attend_heads(&h, 2);
     while (h.first < s->heads) attend_heads(&h, 1);
 }
@@ -333,30 +321,9 @@ void NAMED(turn_rows)(uint16_t *out, const float *x, size_t stride, size_t n)
     }
 }
 
-/* Pairs of columns are turned as dwords, then taken apart. */
 void NAMED(turn_words)(const struct turned_words *w)
 {
-    size_t c = 0;
-#if defined(__AVX512BW__)
-    size_t whole = w->rows / LANES * LANES;
-    for (; c + 2 * LANES <= w->columns; c += 2 * LANES) {
-        for (size_t r = 0; r < whole; r += LANES) {
-            __m512i pairs[16];
-            for (size_t i = 0; i < LANES; i++)
-                pairs[i] = _mm512_loadu_si512(w->x + (r + i) * w->stride + c);
-            transpose_dwords(pairs);
-            uint16_t *to = w->out + c * w->out_stride + r;
-            for (size_t i = 0; i < LANES; i++, to += 2 * w->out_stride) {
-                _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi32_epi16(pairs[i]));
-                _mm256_storeu_si256((__m256i *)(to + w->out_stride),
-                                    _mm512_cvtepi32_epi16(_mm512_srli_epi32(pairs[i], 16)));
-            }
-        }
-        for (size_t i = c; i < c + 2 * LANES; i++)
-            for (size_t r = whole; r < w->rows; r++)
-                w->out[i * w->out_stride + r] = w->x[r * w->stride + i];
-    }
-#endif
+    size_t c = transpose_words(w);
     for (; c < w->columns; c++)
         for (size_t r = 0; r < w->rows; r++)
             w->out[c * w->out_stride + r] = w->x[r * w->stride + c];

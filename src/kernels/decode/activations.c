@@ -2,7 +2,7 @@
  *
  * The largest of 32 numbers becomes ±16256 = 127·128, so that the high byte stays
  * below 128 whatever the low one rounds to. */
-#include "kernels/simd/bytes.h"
+#include "kernels/decode/pairs.h"
 #include "kernels/set.h"
 
 static const float largest_integer = 16256.0f;
@@ -27,15 +27,6 @@ LANES_INLINE float lanes_greatest(lanes v)
     return values[0];
 }
 
-LANES_INLINE void store_bytes(int8_t *out, int_lanes v)
-{
-#if defined(__AVX512F__)
-    _mm_storeu_si128((__m128i *)out, _mm512_cvtepi32_epi8((__m512i)v));
-#else
-    for (int i = 0; i < LANES; i++) out[i] = (int8_t)v[i];
-#endif
-}
-
 LANES_INLINE float lanes_sum_integers(int_lanes v)
 {
     int32_t sum = 0;
@@ -51,8 +42,8 @@ LANES_INLINE float make_16(int8_t *high, int8_t *low, lanes x, float inverse)
     lanes rounded = (x * inverse + magic) - magic;
     int_lanes q = __builtin_convertvector(rounded, int_lanes);
     int_lanes upper = (q + 64) >> 7;
-    store_bytes(high, upper);
-    store_bytes(low, q - (upper << 7));
+    lanes_to_bytes(high, upper);
+    lanes_to_bytes(low, q - (upper << 7));
     return lanes_sum_integers(q);
 }
 

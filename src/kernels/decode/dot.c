@@ -14,13 +14,7 @@
 /* Each has STREAMS, the rows that are read at once from places far apart: the memory gives a core
  * more in several streams than in one; TOGETHER, the products that have a struct sums in common and
  * are added to it in turn; and a dot_unit, weights as load_for_dot leaves them in kind.order. */
-#if defined(__AVX512BW__)
-#include "kernels/decode/dot_avx512.h"
-#elif defined(__AVX2__)
-#include "kernels/decode/dot_avx2.h"
-#else
-#include "kernels/decode/dot_lanes.h"
-#endif
+#include DECODE_DOT_HEADER
 
 #include <assert.h>
 
@@ -165,10 +159,11 @@ LANES_INLINE void dot_all(const struct integer_block *b, unit_loader load, struc
     }
 }
 
-static const enum unit_order orders[FORMAT_COUNT] = { UNIT_ORDERS };
+const enum unit_order NAMED(unit_orders)[FORMAT_COUNT] = { UNIT_ORDERS };
 
 #define KIND(id, below, group, bytes, usual)                                                       \
-    ((struct unit_kind){ (below) > 128, group, bytes, orders[FORMAT_##id], FORMAT_##id, usual })
+    ((struct unit_kind){ (below) > 128, group, bytes, NAMED(unit_orders)[FORMAT_##id],             \
+                         FORMAT_##id, usual })
 
 #define DEFINE_BLOCK_DOT(id, name, below, group, bytes)                                            \
     void NAMED(integer_dot_##name)(const struct integer_block *block)                              \

@@ -5,9 +5,14 @@
 #ifndef KERNELS_DECODE_DOT_AVX2_H
 #define KERNELS_DECODE_DOT_AVX2_H
 
+#include "kernels/decode/pairs.h"
 #include "kernels/weight_units.h"
 
 enum { STREAMS = 1, TOGETHER = 1 };
+
+#define UNIT_ORDERS                                                                                \
+    [FORMAT_Q4_K] = UNIT_ORDER_K_32, [FORMAT_Q5_K] = UNIT_ORDER_K_32,                              \
+    [FORMAT_Q6_K] = UNIT_ORDER_HALVES, [FORMAT_AFFINE4] = UNIT_ORDER_PAIRS
 
 /* A unit in eight pieces of 32 numbers. */
 enum { PIECES = 8, PIECE = 32 };
@@ -284,7 +289,7 @@ LANES_INLINE void load_q5_k_pieces(dot_unit *u, const struct unit_place *at)
 
 LANES_INLINE void cut_q6_k_scales(dot_unit *u, const struct block_q6_k *b)
 {
-    __m256 d = _mm256_set1_ps(unit_f16(b->d));
+    __m256 d = _mm256_set1_ps(float_from_f16(b->d));
     for (int half = 0; half < 2; half++) {
         __m256i scales = _mm256_cvtepi8_epi32(_mm_loadu_si64(b->scales + 8 * half));
         u->scale[half] = _mm256_mul_ps(_mm256_cvtepi32_ps(scales), d);
@@ -322,8 +327,8 @@ LANES_INLINE void load_q6_k_pieces(dot_unit *u, const struct unit_place *at)
 
 LANES_INLINE void load_affine4_pieces(dot_unit *u, const struct unit_place *at)
 {
-    u->scale[0] = (__m256)affine_16_bit_numbers(at, at->scales);
-    u->min[0] = (__m256)affine_16_bit_numbers(at, at->biases);
+    u->scale[0] = (__m256)half_16_bit_groups(at->scales, affine_groups(at));
+    u->min[0] = (__m256)half_16_bit_groups(at->biases, affine_groups(at));
     const __m256i *p = (const __m256i *)(at->values + UNIT / 2 * at->index);
     for (int i = 0; i < 4; i++) {
         __m256i v = _mm256_loadu_si256(p + i);

@@ -5,10 +5,15 @@
 #ifndef KERNELS_DECODE_DOT_AVX512_H
 #define KERNELS_DECODE_DOT_AVX512_H
 
+#include "kernels/decode/pairs.h"
 #include "kernels/weight_units.h"
 
 /* As many rows as there are registers for. */
 enum { STREAMS = 4, TOGETHER = 2 };
+
+#define UNIT_ORDERS                                                                                \
+    [FORMAT_Q4_K] = UNIT_ORDER_K_64, [FORMAT_Q5_K] = UNIT_ORDER_K_64,                              \
+    [FORMAT_Q6_K] = UNIT_ORDER_HALVES, [FORMAT_AFFINE4] = UNIT_ORDER_PAIRS
 
 typedef struct unit dot_unit;
 
@@ -251,7 +256,7 @@ LANES_INLINE void load_q6_k_eights(struct unit *u, const struct unit_place *at)
 LANES_INLINE void load_affine4_pairs(struct unit *u, const struct unit_place *at)
 {
     const uint8_t *p = at->values + UNIT / 2 * at->index;
-    u->both = affine_16_bit_scales(at);
+    u->both = lanes_16_bit_groups(affine_groups(at));
     for (int i = 0; i < 2; i++) {
         __m512i v = _mm512_loadu_si512(p + 64 * i);
         u->q[2 * i] = (bytes)v & 15;

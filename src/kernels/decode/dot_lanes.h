@@ -8,52 +8,13 @@
 
 enum { STREAMS = 1, TOGETHER = 1 };
 
+#define UNIT_ORDERS [0] = UNIT_ORDER_ROW
+
 typedef struct unit dot_unit;
 
 struct sums {
     lanes all; /* groups of 32: eight of products, eight of mins; groups of 16: all sixteen */
 };
-
-/* Sums of fours become those of groups of 16. */
-LANES_INLINE int_lanes sums_of_16(const int_lanes fours[4])
-{
-    int_lanes result;
-#if defined(__ARM_FEATURE_DOTPROD)
-    int32x4_t parts[4];
-    for (int v = 0; v < 4; v++) {
-        int32x4_t from[4];
-        memcpy(from, &fours[v], sizeof from);
-        parts[v] = vpaddq_s32(vpaddq_s32(from[0], from[1]), vpaddq_s32(from[2], from[3]));
-    }
-    memcpy(&result, parts, sizeof result);
-#else
-    int32_t from[4 * LANES], to[LANES];
-    memcpy(from, fours, sizeof from);
-    for (int g = 0; g < LANES; g++)
-        to[g] = (from[4 * g] + from[4 * g + 1]) + (from[4 * g + 2] + from[4 * g + 3]);
-    memcpy(&result, to, sizeof result);
-#endif
-    return result;
-}
-
-/* Neighbours added up: eight sums, and zeroes behind them. */
-LANES_INLINE int_lanes sums_of_32(int_lanes sixteens)
-{
-    int_lanes result;
-#if defined(__ARM_FEATURE_DOTPROD)
-    int32x4_t from[4];
-    memcpy(from, &sixteens, sizeof from);
-    int32x4_t parts[4] = { vpaddq_s32(from[0], from[1]), vpaddq_s32(from[2], from[3]),
-                           vdupq_n_s32(0), vdupq_n_s32(0) };
-    memcpy(&result, parts, sizeof result);
-#else
-    int32_t from[LANES], to[LANES] = { 0 };
-    memcpy(from, &sixteens, sizeof from);
-    for (int g = 0; g < LANES / 2; g++) to[g] = from[2 * g] + from[2 * g + 1];
-    memcpy(&result, to, sizeof result);
-#endif
-    return result;
-}
 
 LANES_INLINE int_lanes dot_groups(const struct unit *w, const struct integer_unit *x,
                                   struct unit_kind kind)

@@ -2,8 +2,8 @@
  *
  * A product is 16 running sums, one per lane, folded at the end.  Where numbers have scales, the
  * sums of each stretch with one scale are multiplied by it and added to those of the others. */
-#include "kernels/simd/floats.h"
 #include "kernels/set.h"
+#include "kernels/simd/simd.h"
 
 #include <math.h>
 

@@ -1,17 +1,11 @@
 /* chunk.c: the gated delta rule in chunks, and its convolution; the equations are
  * in kernels/delta/delta.h.  Value channels are lanes, so that all products with the state are sums
  * of rows of the transposed state, each row once for all keys and queries of a chunk. */
-#include "kernels/simd/floats.h"
 #include "kernels/set.h"
-#include "kernels/simd/transpose.h"
-#include "kernels/simd/parts.h"
+#include "kernels/simd/simd.h"
 
 /* Rows and lanes of one pass: as many sums as registers. */
-#if defined(__AVX512F__)
-enum { ROWS = 8, SIDE = 2 };
-#else
-enum { ROWS = 4, SIDE = 1 };
-#endif
+enum { ROWS = PARTS == 1 ? 8 : 4, SIDE = PARTS == 1 ? 2 : 1 };
 
 void NAMED(delta_load_state)(float *out, const float *state, size_t keys, size_t values)
 {
@@ -188,21 +182,17 @@ void NAMED(delta_close)(const struct delta_chunk *c)
 
 /* ---------------------------------------------------------------- one position */
 
-/* The state is read from memory and written to other memory that nobody reads soon. */
-LANES_INLINE void store_far(float *p, lanes v, bool far)
+/* `past`: the new state goes to other memory than the old one's, and is not read soon. */
+LANES_INLINE void store_state(float *p, lanes v, bool past)
 {
-#if defined(__AVX512F__)
-    if (far) {
-        _mm512_stream_ps(p, (__m512)v);
-        return;
-    }
-#endif
-    (void)far;
-    lanes_store(p, v);
+    if (past)
+        lanes_stream(p, v);
+    else
+        lanes_store(p, v);
 }
 
 /* Some rows of the state: first what they give for k and q, then their change. */
-LANES_INLINE void step_rows(const struct delta_step *d, size_t row, int count, float kq, bool far)
+LANES_INLINE void step_rows(const struct delta_step *d, size_t row, int count, float kq, bool past)
 {
     enum { MOST = 4 };
     lanes recalled[MOST] = { 0 }, asked[MOST] = { 0 };
@@ -223,8 +213,8 @@ LANES_INLINE void step_rows(const struct delta_step *d, size_t row, int count, f
     for (int i = 0; i < count; i++)
         for (size_t c = 0; c < d->keys; c += LANES) {
             lanes s = lanes_load(in + i * d->keys + c) * d->decay;
-            store_far(out + i * d->keys + c,
-                      lanes_fma(lanes_load(d->k + c), lanes_all(change[i]), s), far);
+            store_state(out + i * d->keys + c,
+                        lanes_fma(lanes_load(d->k + c), lanes_all(change[i]), s), past);
         }
 }
 
@@ -234,17 +224,15 @@ void NAMED(delta_fast_step)(const struct delta_step *d)
         NAMED(delta_step)(d);
         return;
     }
-    bool far = d->state_in != d->state_out && (uintptr_t)d->state_out % CACHE_LINE == 0;
+    bool past = d->state_in != d->state_out && (uintptr_t)d->state_out % CACHE_LINE == 0;
     lanes sum = { 0 };
     for (size_t c = 0; c < d->keys; c += LANES)
         sum = lanes_fma(lanes_load(d->k + c), lanes_load(d->q + c), sum);
     float kq = lanes_sum(sum);
     size_t row = 0;
-    for (; row + 4 <= d->values; row += 4) step_rows(d, row, 4, kq, far);
-    for (; row < d->values; row++) step_rows(d, row, 1, kq, far);
-#if defined(__AVX512F__)
-    if (far) _mm_sfence();
-#endif
+    for (; row + 4 <= d->values; row += 4) step_rows(d, row, 4, kq, past);
+    for (; row < d->values; row++) step_rows(d, row, 1, kq, past);
+    if (past) lanes_streamed();
 }
 
 /* ------------------------------------------------------------------ convolution */

@@ -19,8 +19,6 @@
 #include "kernels/prefill/amx_tiles.h"
 #include "kernels/prefill/bf16_packs.h"
 
-#if defined(__AMX_BF16__)
-
 enum {
     TILE_SUMS = TILE * TILE,
     GROUP_ROWS = 3 * PACK_ROWS, /* of activations whose sums are in tiles at a time */
@@ -54,7 +52,7 @@ static void begin(void)
 static void end(void)
 {
     _tile_release();
-    lanes_stored_past();
+    lanes_streamed();
 }
 
 /* ---------------------------------------------------------------------- tiles
@@ -175,9 +173,9 @@ typedef void (*open_four_function)(struct open_unit *out, const struct panel_row
 LANES_INLINE void fetch_part(const struct stream *s, size_t half, size_t turn, size_t unit)
 {
     const struct panel_row *row = &s->rows[half];
-    size_t part = TILE * unit / STRIPS, end = (turn + 1) * part / TURNS;
-    const uint8_t *from = row->at.values + row->ahead + (s->unit * STRIPS + s->strip) * part;
-    for (size_t line = align_up(turn * part / TURNS, CACHE_LINE); line < end; line += CACHE_LINE)
+    size_t share = TILE * unit / STRIPS, end = (turn + 1) * share / TURNS;
+    const uint8_t *from = row->at.values + row->ahead + (s->unit * STRIPS + s->strip) * share;
+    for (size_t line = align_up(turn * share / TURNS, CACHE_LINE); line < end; line += CACHE_LINE)
         __builtin_prefetch(from + line, 0, 2);
 }
 
@@ -412,7 +410,7 @@ static void multiply_gated(const struct matrix_product *p, uint16_t *packs, size
     for (size_t x = 0; x < p->x_rows; x += block_x(p)) multiply_block_x(p, x, &gated);
 }
 
-const struct matrix_unit NAMED(matrix) = {
+const struct matrix_unit NAMED(prefill_amx) = {
     .words = 1,
     .begin = begin,
     .end = end,
@@ -421,5 +419,3 @@ const struct matrix_unit NAMED(matrix) = {
     .multiply = multiply,
     .multiply_gated = multiply_gated,
 };
-
-#endif

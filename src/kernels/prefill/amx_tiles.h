@@ -11,8 +11,6 @@
 
 #include "kernels/prefill/panel_units.h"
 
-#if defined(__AMX_BF16__)
-
 enum {
     TILE = 16,
     TILE_COLS = 32,
@@ -205,5 +203,4 @@ static inline void end_piece(struct stream *s)
     next_unit(s);
 }
 
-#endif
 #endif

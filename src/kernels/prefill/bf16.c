@@ -13,8 +13,6 @@
 #include "kernels/prefill/bf16_packs.h"
 #include "kernels/prefill/panels.h"
 
-#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
-
 enum {
     BLOCK_ROWS = 2 * PACK_ROWS,
     TALL = 8,                /* rows of weights at a time */
@@ -179,7 +177,7 @@ static void multiply_all(const struct matrix_product *p, const struct gated_pack
 static void multiply(const struct matrix_product *p)
 {
     multiply_all(p, NULL);
-    lanes_stored_past();
+    lanes_streamed();
 }
 
 static void multiply_gated(const struct matrix_product *p, uint16_t *packs, size_t first,
@@ -188,7 +186,7 @@ static void multiply_gated(const struct matrix_product *p, uint16_t *packs, size
     multiply_all(p, &(struct gated_packs){ packs, first, cols });
 }
 
-const struct matrix_unit NAMED(matrix) = {
+const struct matrix_unit NAMED(prefill_bf16) = {
     .words = 1,
     .begin = nothing,
     .end = nothing,
@@ -197,5 +195,3 @@ const struct matrix_unit NAMED(matrix) = {
     .multiply = multiply,
     .multiply_gated = multiply_gated,
 };
-
-#endif

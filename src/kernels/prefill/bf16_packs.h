@@ -4,9 +4,7 @@
 #ifndef KERNELS_PREFILL_BF16_PACKS_H
 #define KERNELS_PREFILL_BF16_PACKS_H
 
-#include "kernels/simd/transpose.h"
-
-#if defined(__AVX512BF16__)
+#include "kernels/simd/simd.h"
 
 enum { PACK_COLS = 32, PACK_SUMS = PACK_ROWS * PACK_ROWS };
 
@@ -49,7 +47,7 @@ static inline void bf16_add_results(const struct matrix_product *p, const float 
         __m512 result = (__m512)r[j];
         if (!p->add && rows == PACK_ROWS) {
             /* Rows are a page or more apart, and their lines compete for places in caches. */
-            lanes_store_past(out, (lanes)result);
+            lanes_stream_any(out, (lanes)result);
             continue;
         }
         if (p->add) result = _mm512_add_ps(result, _mm512_maskz_loadu_ps(present, out));
@@ -87,5 +85,4 @@ static inline void bf16_store_gated(const struct gated_packs *to, const float *g
     }
 }
 
-#endif
 #endif

@@ -12,18 +12,6 @@
 #include "kernels/set.h"
 #include "kernels/weight_units.h"
 
-#if (defined(__FMA__) || defined(__ARM_FEATURE_DOTPROD)) && !defined(__AVX512BF16__)
-
-enum {
-#if defined(__AVX512F__)
-    TALL = 8, /* rows of weights at a time */
-    WIDE = 3, /* packs */
-#else
-    TALL = 4,
-    WIDE = 1,
-#endif
-};
-
 static void nothing(void)
 {
 }
@@ -156,7 +144,7 @@ static void multiply_gated(const struct matrix_product *p, uint16_t *packs, size
     multiply_all(p, &(struct gated_packs){ (float *)(void *)packs, first, cols });
 }
 
-const struct matrix_unit NAMED(matrix) = {
+const struct matrix_unit NAMED(prefill_f32) = {
     .words = 2,
     .begin = nothing,
     .end = nothing,
@@ -164,5 +152,3 @@ const struct matrix_unit NAMED(matrix) = {
     .multiply = multiply,
     .multiply_gated = multiply_gated,
 };
-
-#endif

@@ -4,12 +4,15 @@
 #ifndef KERNELS_PREFILL_F32_PACKS_H
 #define KERNELS_PREFILL_F32_PACKS_H
 
-#include "kernels/simd/transpose.h"
-#include "kernels/simd/parts.h"
+#include "kernels/simd/simd.h"
 
-#if defined(__FMA__) || defined(__ARM_FEATURE_DOTPROD)
-
-enum { HALF_ROWS = 16, BLOCK_ROWS = 2 * HALF_ROWS };
+enum {
+    HALF_ROWS = 16,
+    BLOCK_ROWS = 2 * HALF_ROWS,
+    /* Rows of weights and packs at a time: their sums fill the registers. */
+    TALL = PARTS == 1 ? 8 : 4,
+    WIDE = PARTS == 1 ? 3 : 1,
+};
 
 static inline void make_float_pack(float *pack, const float *const *x, size_t count, size_t n)
 {
@@ -58,5 +61,4 @@ static inline void finish_block(const struct matrix_product *p, const struct gat
         store_results(p, sums, block * BLOCK_ROWS, x);
 }
 
-#endif
 #endif

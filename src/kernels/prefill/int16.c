@@ -12,18 +12,7 @@
 #include "kernels/set.h"
 #include "kernels/weight_units.h"
 
-#if defined(KERNELS_HAVE_INTEGER_MATRIX)
-
-enum {
-    PACK_COLS = 32, /* of a block of a pack */
-#if defined(__AVX512F__)
-    TALL = 8, /* rows of weights at a time */
-    WIDE = 3, /* packs */
-#else
-    TALL = 4,
-    WIDE = 1,
-#endif
-};
+enum { PACK_COLS = 32 }; /* of a block of a pack */
 
 /* 32 columns of 16 rows of activations, in the place of as many floats. */
 struct pack_block {
@@ -203,18 +192,6 @@ static void load_half(struct weights *w, const struct matrix_rows *from, size_t 
 
 /* ------------------------------------------------------------------- products */
 
-/* sums + a[2i]·b[2i] + a[2i + 1]·b[2i + 1] */
-LANES_INLINE int_part add_pairs(int_part sums, int_part a, int_part b)
-{
-#if defined(__AVX512VNNI__)
-    return (int_part)_mm512_dpwssd_epi32((__m512i)sums, (__m512i)a, (__m512i)b);
-#elif defined(__AVXVNNI__)
-    return (int_part)_mm256_dpwssd_avx_epi32((__m256i)sums, (__m256i)a, (__m256i)b);
-#else
-    return sums + (int_part)_mm256_madd_epi16((__m256i)a, (__m256i)b);
-#endif
-}
-
 /* A block of weights with the same columns of some packs. */
 struct tile {
     const struct weight_block *weights;
@@ -239,7 +216,7 @@ LANES_INLINE void multiply_group(int_part dots[TALL][WIDE * PARTS], const struct
             int32_t two;
             memcpy(&two, &t->weights->numbers[row + r][2 * k], sizeof two);
             int_part both = two - (int_part){ 0 };
-            for (size_t i = 0; i < parts; i++) dots[r][i] = add_pairs(dots[r][i], both, x[i]);
+            for (size_t i = 0; i < parts; i++) dots[r][i] = part_add_pairs(dots[r][i], both, x[i]);
         }
     }
 }
@@ -290,12 +267,10 @@ static void multiply_half(float *sums, const struct weights *w, const struct pac
         multiply_tiles(sums, w, t, 2, 32);
     else if (parts == 2)
         multiply_tiles(sums, w, t, 2, 16);
-#if defined(__AVX512F__)
-    else if (w->group == 32)
+    else if (WIDE * PARTS > 2 && w->group == 32)
         multiply_tiles(sums, w, t, 3, 32);
-    else
+    else if (WIDE * PARTS > 2)
         multiply_tiles(sums, w, t, 3, 16);
-#endif
 }
 
 /* ------------------------------------------------------------------------ all */
@@ -332,7 +307,7 @@ static void multiply_gated(const struct matrix_product *p, uint16_t *packs, size
     multiply_all(p, &(struct gated_packs){ (float *)(void *)packs, first, cols });
 }
 
-const struct matrix_unit NAMED(integer_matrix) = {
+const struct matrix_unit NAMED(prefill_int16) = {
     .words = 2,
     .begin = nothing,
     .end = nothing,
@@ -341,5 +316,3 @@ const struct matrix_unit NAMED(integer_matrix) = {
     .multiply = multiply,
     .multiply_gated = multiply_gated,
 };
-
-#endif

@@ -10,8 +10,6 @@
 
 #include "kernels/prefill/panels.h"
 
-#if defined(__AVX512BF16__)
-
 enum { VECTOR = 32, QUARTER = 64, QUARTERS = UNIT / QUARTER };
 
 struct open_unit {
@@ -94,7 +92,7 @@ LANES_INLINE void open_q4_k_block(struct open_unit *out, const struct unit_place
 
 LANES_INLINE void open_nibbles(struct open_unit *out, const struct unit_place *at)
 {
-    lanes_store(out->scales, affine_16_bit_scales(at));
+    lanes_store(out->scales, lanes_16_bit_groups(affine_groups(at)));
     out->q = at->values + at->index * (UNIT / 2);
 }
 
@@ -244,5 +242,4 @@ LANES_INLINE void panel_quarter(uint16_t *out, size_t step, const struct open_un
 UNIT_FORMATS(DEFINE_UNIT_PANEL)
 AFFINE_FORMATS(DEFINE_USUAL_PANEL)
 
-#endif
 #endif

@@ -1,10 +1,8 @@
 /* panels.c: rows of weights in bf16 for the matrix unit, one unit after the other. */
-#include "kernels/simd/floats.h"
 #include "kernels/prefill/panel_units.h"
+#include "kernels/simd/simd.h"
 
 #include <assert.h>
-
-#if defined(__AVX512BF16__)
 
 LANES_INLINE void fetch_next(const struct panel_row *row, size_t size)
 {
@@ -203,5 +201,3 @@ void NAMED(make_panel)(uint16_t *out, size_t stride, const struct weight *weight
         memset(out + weight->cols, 0, (padded - weight->cols) * sizeof *out);
     }
 }
-
-#endif

@@ -1,7 +1,7 @@
 /* dequantise.c: the formats that matter most, sixteen numbers at a time.
  * The same roundings as the reference in src/quant: q·scale, then + bias. */
-#include "kernels/simd/floats.h"
 #include "kernels/set.h"
+#include "kernels/simd/simd.h"
 
 struct affine_row {
     const uint8_t *values, *scales, *biases;
