@@ -1,4 +1,4 @@
-/* command.h: what a command is.  One file cmd_<name>.c defines each; main.c lists them.
+/* command.h: what a command is.  One file cmd_<name>.c defines each; commands.c lists them.
  *
  * A command's settings are a struct of its own whose first member is `common`; its
  * option table and the common one write into it.  It returns an exit status. */
@@ -57,6 +57,16 @@ struct command {
 #define COMMAND_DECLARE(name) extern const struct command command_##name;
 COMMAND_LIST(COMMAND_DECLARE)
 #undef COMMAND_DECLARE
+
+#define COMMAND_COUNT_ONE(name) +1
+enum { COMMAND_COUNT = 0 COMMAND_LIST(COMMAND_COUNT_ONE) };
+#undef COMMAND_COUNT_ONE
+
+/* In that order; NULL after the last. */
+const struct command *command_at(size_t index);
+
+/* The options that commands share: all of them, or those of commands that open no model. */
+const struct option_group *command_common_group(const struct command *command);
 
 /* "moeflux <name>: <sentence>" and where the help is, on stderr; returns EXIT_USAGE. */
 int usage_error(const struct command *command, const char *format, ...) MF_PRINTF(2, 3);

@@ -10,7 +10,6 @@ static const char *const commands[] = {
     COMMAND_LIST(COMMAND_NAME)
 #undef COMMAND_NAME
 };
-enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 
 static void no_arguments_show_what_can_be_done(void **state)
 {
