@@ -8,16 +8,19 @@ PREFIX  ?= /usr/local
 SECONDS ?= 60
 comma   := ,
 
-# Sanitizers slow a program down five to twenty times: tests of the suite `slow` stay out.
-sanitize := -Dbuildtype=debugoptimized -Db_lundef=false
+# Sanitizers slow a program down five to twenty times, and compiling too: three kernel sets
+# instead of all, and tests of the suite `slow` stay out.
+sanitize := -Doptimization=1 -Ddebug=false -Db_lundef=false -Dtests=enabled \
+	-Dkernel_sets=generic,avx2,avx512bf16,neoni8mm
 setup     = test -f $(1)/build.ninja || $(3) $(MESON) setup $(1) $(2)
 # A build without the tests, from a time when what they need was missing, is configured anew.
 add_tests = grep -q test_support $(1)/build.ninja || $(MESON) configure $(1) -Dtests=enabled
-# Builds and runs the tests in directory $(1) (options $(2) of `meson test`), and counts them.
-run_tests = rm -f $(1)/meson-logs/testlog.json; ninja -C $(1) && \
-	{ $(MESON) test -C $(1) --no-rebuild --print-errorlogs $(2); $(PYTHON) tools/test_summary.py $(1); }
+# Builds and runs the tests in directory $(1) (options $(2) of `meson test`, which builds only what
+# the tests need), and counts them.
+run_tests = rm -f $(1)/meson-logs/testlog.json; $(MESON) test -C $(1) --print-errorlogs $(2); \
+	$(PYTHON) tools/test_summary.py $(1)
 
-.PHONY: all demo test test-arm check format asan tsan fuzz bench install deps clean help
+.PHONY: all demo test soak test-arm check format asan tsan fuzz bench install deps clean help
 
 all: ## build the program and the library: build/moeflux
 	@tools/deps.sh build
@@ -31,14 +34,22 @@ test: ## build, run every test, count them
 	@tools/deps.sh test
 	@$(call setup,build,--prefix=$(PREFIX) -Dtests=enabled)
 	@$(call add_tests,build)
+	@ninja -C build
 	@$(call run_tests,build)
+
+soak: ## the long tests that `make test` leaves out: before a release, or overnight
+	@tools/deps.sh test
+	@$(call setup,build,--prefix=$(PREFIX) -Dtests=enabled)
+	@$(call add_tests,build)
+	@ninja -C build
+	@$(call run_tests,build,--suite soak)
 
 test-arm: ## the kernels' tests, built for 64-bit ARM and run under qemu
 	@tools/deps.sh arm
 	@$(call setup,build/arm,--cross-file tools/aarch64.ini -Dkernels_only=true)
 	@$(call run_tests,build/arm,)
 
-check: ## formatting, include order, sizes, cppcheck, clang-tidy
+check: ## formatting, include order, sizes, words, cppcheck, clang-tidy
 	@tools/deps.sh check
 	@$(call setup,build,--prefix=$(PREFIX) -Dtests=enabled)
 	@$(call add_tests,build)
@@ -51,12 +62,12 @@ format: ## rewrite the sources as .clang-format wants them
 asan: ## the tests under AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer
 	@tools/deps.sh test
 	@$(call setup,build/asan,$(sanitize) -Db_sanitize=address$(comma)undefined)
-	@$(call run_tests,build/asan,--no-suite slow --timeout-multiplier 5)
+	@$(call run_tests,build/asan,--no-suite slow --no-suite soak --timeout-multiplier 5)
 
-tsan: ## the tests under ThreadSanitizer
+tsan: ## the tests that start threads under ThreadSanitizer
 	@tools/deps.sh test
 	@$(call setup,build/tsan,$(sanitize) -Db_sanitize=thread)
-	@$(call run_tests,build/tsan,--no-suite slow --timeout-multiplier 10)
+	@$(call run_tests,build/tsan,--suite threads --timeout-multiplier 10)
 
 fuzz: ## let libFuzzer look for crashes: make fuzz TARGET=json SECONDS=60
 	@tools/deps.sh check

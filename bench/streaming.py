@@ -152,8 +152,8 @@ def best_way(settings):
 
 
 class LockedMemory:
-    """Leaves `limit` bytes of the machine's memory to everybody else.  Who is killed first,
-    should that not be enough, are we and the peer, not others who use the machine."""
+    """Leaves `limit` bytes of the machine's memory to other processes.  If that is not enough,
+    the kernel kills this process and the peer first, not the others."""
 
     def __init__(self, limit):
         self.bytes = max(available_bytes() - limit, 0) // 4096 * 4096

@@ -1,5 +1,5 @@
 /* trace: what it costs to look: decode with times by stage, and with a trace, against decode
- * that nobody looks at.  One session, whose engine is looked at in turns of a few tokens.
+ * without either.  One session, whose engine is looked at in turns of a few tokens.
  *
  *     bench_trace [MODEL [THREADS [ROUNDS]]]
  *
@@ -115,7 +115,7 @@ static void print_hooks(const char *name, struct tracer *tracer, double per_toke
 
 static void measure(mf_sequence *session, struct tracer *tracers[KINDS], size_t rounds)
 {
-    static const char *const names[KINDS] = { "nobody looks again", "times by stage", "trace" };
+    static const char *const names[KINDS] = { "no observer again", "times by stage", "trace" };
     take_turn(session, NULL); /* experts are read */
     struct moment before = take_turn(session, NULL);
     double fastest = before.seconds[PROCESS];
@@ -133,7 +133,7 @@ static void measure(mf_sequence *session, struct tracer *tracers[KINDS], size_t 
     tracer_flush(tracers[TRACED]);
     double per_token = (double)events / ((double)rounds * TURN);
     printf("trace,events per token,%.0f,%.0f,events\n", per_token, per_token);
-    print_hooks("nobody looks", NULL, per_token, fastest / TURN);
+    print_hooks("no observer", NULL, per_token, fastest / TURN);
     print_hooks(names[PROFILED], tracers[PROFILED], per_token, fastest / TURN);
     print_hooks(names[TRACED], tracers[TRACED], per_token, fastest / TURN);
 }

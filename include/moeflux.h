@@ -136,7 +136,7 @@ typedef enum mf_trace_kind {
 typedef struct mf_trace_event {
     mf_trace_kind kind;
     uint32_t worker;
-    const char *name;  /* lives for ever */
+    const char *name;  /* static */
     uint64_t begin_ns; /* CLOCK_MONOTONIC */
     union {
         uint64_t end_ns; /* of a span */
@@ -197,8 +197,8 @@ typedef enum mf_read_ahead {
 typedef enum mf_expert_mode {
     MF_EXPERTS_BY_SIZE,  /* as the memory allows: resident, mapped or streamed */
     MF_EXPERTS_RESIDENT, /* all of them in memory of their own, or the model is refused */
-    MF_EXPERTS_MAPPED    /* in the page cache, as the file lies there; whoever makes the file
-                            shorter while it is in use may kill the process */
+    MF_EXPERTS_MAPPED    /* in the page cache, as the file lies there; if another process
+                            truncates the file meanwhile, this one may be killed */
 } mf_expert_mode;
 
 typedef struct mf_model_options {
@@ -301,7 +301,7 @@ typedef struct mf_routes {
 
 /* Calls `each` for every layer that has experts, in order, while the sequence computes, in
  * the thread that feeds it; it may use nothing of the engine.  A step that fails is seen up
- * to where it failed.  NULL: nobody looks on any more. */
+ * to where it failed.  Pass NULL to unsubscribe. */
 typedef void (*mf_routes_function)(void *user, const mf_routes *routes);
 MF_API void mf_sequence_watch_routes(mf_sequence *sequence, mf_routes_function each, void *user);
 

@@ -4,7 +4,7 @@
 #
 # Every need is probed by what it gives (a command, a library, a header), so that a tool that
 # came another way counts.  What is missing is installed when we are root or CI=true says that
-# nobody is there to ask; otherwise the command is shown and, on a terminal, run after a yes.
+# there is no user to ask; otherwise the command is shown and, on a terminal, run after a yes.
 set -u
 
 # kind  what  Debian's package
@@ -71,7 +71,7 @@ install() # packages...
     sudo=
     [ "$(id -u)" = 0 ] || sudo='sudo'
     [ "${CI:-}" = true ] && [ -n "$sudo" ] && sudo='sudo -n'
-    # A stale or unreachable list of somebody else's packages must not stop us.
+    # A stale or unreachable package list of another vendor must not stop the installation.
     $sudo env DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=3 update ||
         echo "deps: the package lists could not all be refreshed; going on" >&2
     $sudo env DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=3 \

@@ -15,7 +15,7 @@ for target; do
     fi
     mkdir -p "$build/corpus/$target"
     echo "fuzz: $target for $seconds s"
-    words=tests/fuzz/$target.dict # the format's own words, if somebody wrote them down
+    words=tests/fuzz/$target.dict # the format's own words, if there is such a file
     [ -f "$words" ] && words=-dict=$words || words=
     "$program" $words -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
         -artifact_prefix="$build/crash-$target-" \

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """test_summary.py BUILD...: counts the tests of the last `meson test` in each directory.
 
+A BUILD may also be a file of results like meson's testlog.json (tools/check.sh writes one).
 A CMocka program counts as many tests as it runs; any other program counts as one.  The last
 line is `N passed, N failed`, with `, N skipped` where some were.  Exit status 1 when a test
 failed, or when nothing ran at all: no tests is not the same as no failures."""
@@ -29,7 +30,9 @@ def count(test):
 
 
 def read_log(directory):
-    log = Path(directory) / "meson-logs" / "testlog.json"
+    log = Path(directory)
+    if log.suffix != ".json":
+        log = log / "meson-logs" / "testlog.json"
     try:
         return [json.loads(line) for line in log.read_text().splitlines()]
     except OSError:

@@ -59,7 +59,7 @@ struct case_task {
     struct kernel_case what;
     struct case_sizes sizes;
     float *in[CASE_INPUTS];
-    float *out; /* [sizes.out], and one behind them that nobody writes */
+    float *out; /* [sizes.out], and one behind them that must stay as it is */
     struct weight weight;
     uint8_t *weight_memory;
     void *scratch;         /* aligned to CACHE_LINE */

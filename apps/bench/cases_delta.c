@@ -248,7 +248,7 @@ static void double_chunk(const struct case_task *t)
 
 /* --------------------------------------------------------------- convolution */
 
-/* n channels, m taps; the first channels are somebody else's. */
+/* n channels, m taps; the first channels belong to other rows. */
 static size_t first_channel(const struct kernel_case *what)
 {
     return what->n > 20 ? 3 : 0;

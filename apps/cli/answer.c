@@ -172,7 +172,7 @@ static void take_text(void *user, const char *text, size_t length)
     answer->failed = status != MF_OK;
 }
 
-/* Markup of the family goes to the parser; other special tokens are nobody's text. */
+/* Markup of the family goes to the parser; other special tokens are not shown. */
 static bool is_shown(const struct answer *answer, int32_t token)
 {
     const struct tokenizer *tokenizer = answer->options.tokenizer;

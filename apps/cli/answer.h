@@ -55,8 +55,8 @@ struct answer {
 /* After a failure answer_free is legal, as it is on a zeroed struct. */
 mf_status answer_begin(struct answer *out, const struct answer_options *options, mf_error *why);
 
-/* Shows what the token makes ready; false: a stop string was found, or nobody can read it any
- * more. */
+/* Shows what the token makes ready; false: a stop string was found, or
+ * the output is closed. */
 bool answer_push(struct answer *answer, int32_t token);
 
 /* What was held back, and a newline if one is missing. */

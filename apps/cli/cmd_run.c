@@ -198,7 +198,7 @@ const struct command command_run = {
                 "  moeflux run -f letter.txt \"Answer this letter:\"\n"
                 "  moeflux run                  a chat in the terminal, with /help\n"
                 "  moeflux run -m model.gguf --memory 8G --stats \"Why is the sky blue?\"\n"
-                "  moeflux run --json-schema person.json \"Invent somebody.\"\n"
+                "  moeflux run --json-schema person.json \"Invent a person.\"\n"
                 "  echo \"What is 27 + 45?\" | moeflux run --no-think --temp 0\n",
     .settings_bytes = sizeof(struct run_settings),
     .run = run,

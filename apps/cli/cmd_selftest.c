@@ -1,7 +1,7 @@
 /* `moeflux selftest`: is this checkpoint read right, and do the fast kernels agree?
  *
- * Nobody can try every published checkpoint; so the program judges one where it lies.
- * The report is made to be pasted into a bug report. */
+ * Not every published checkpoint can be part of the tests; this command checks one on the
+ * user's machine.  The report is made to be pasted into a bug report. */
 #include "command.h"
 #include "opened.h"
 

@@ -27,7 +27,8 @@ mf_status hex_decode_new(char **out, size_t *length, const char *hex, mf_error *
 /* A JSON string of two hexadecimal digits per byte; NULL: no memory. */
 json_t *hex_encode_new(const char *bytes, size_t length);
 
-/* Compact, keys in their order, no line break inside by anybody's reckoning; then a newline. */
+/* Compact, keys in their order, no character inside that any reader takes for a line break; then a
+ * newline. */
 void json_print_line(const json_t *value);
 void json_print_text(const char *text); /* compact JSON as text; NULL: only the newline */
 

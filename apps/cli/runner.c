@@ -7,7 +7,7 @@
 
 #include <sys/random.h>
 
-/* A seed nobody chose: another text every time. */
+/* The seed where the user gives none: another text every time. */
 static uint64_t any_seed(void)
 {
     uint64_t seed = 0;

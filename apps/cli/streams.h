@@ -31,7 +31,7 @@ bool output_is_lost(void);
 /* "moeflux: <sentence>" on stderr; returns EXIT_FAILED. */
 int report(const mf_error *why);
 
-/* The same, where nobody is left to return it: streams_finish will. */
+/* The same, where no caller can return the status: streams_finish returns it. */
 void output_failed(const mf_error *why);
 
 /* A hint that is neither data nor failure, "moeflux: note: …" on stderr. */

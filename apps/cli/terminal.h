@@ -24,7 +24,7 @@ struct terminal {
 
 void terminal_probe(struct terminal *out);
 
-/* Columns of the terminal now (it may be resized); 80 when nobody knows. */
+/* Columns of the terminal now (it may be resized); 80 where that is not known. */
 unsigned terminal_width(void);
 
 /* The escape sequence, or "" where `colour` is false. */

@@ -265,7 +265,7 @@ static uint32_t read_count(struct answer *a, const struct tool *tool, const char
     return number < GRAMMAR_REPEAT_LIMIT ? (uint32_t)number : GRAMMAR_REPEAT_LIMIT;
 }
 
-/* Parameters that nobody has listed: a name, and any text or what additionalProperties says, as
+/* Parameters that the schema does not list: a name, and any text or what additionalProperties says, as
  * JSON: the parser does not know which of them are strings. */
 static const struct expression *free_parameters(struct answer *a, const struct tool *tool,
                                                 const struct parameter_list *list)

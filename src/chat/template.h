@@ -8,8 +8,8 @@
  * lstrip_blocks, loop controls, Python's spelling of values, `tojson` without HTML
  * escaping, plus `raise_exception`, `strftime_now` and `from_json`.
  *
- * A template comes with a checkpoint that nobody vouches for.  It can neither read
- * files nor loop for ever: output, memory, steps and nesting are bounded.
+ * A template comes with a checkpoint and is untrusted.  It can neither read files
+ * nor loop without end: output, memory, steps and nesting are bounded.
  *
  * Lifetimes: a template is parsed once and keeps its own copy of the source.
  * Threads:   immutable after parsing; any number of threads may render at once. */

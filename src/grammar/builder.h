@@ -12,7 +12,7 @@
  *     grammar_new(&grammar, b, root, why);
  *     grammar_builder_free(b);
  *
- * Both come from people nobody vouches for: depth, sizes and counts are bounded here.
+ * Both are untrusted input: depth, sizes and counts are bounded here.
  *
  * Lifetimes: expressions live as long as the builder.  Threads: one owner. */
 #ifndef GRAMMAR_BUILDER_H

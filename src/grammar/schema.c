@@ -474,7 +474,7 @@ static const struct expression *shared_body(struct schema_compiler *c, enum shar
         return schema_any_number(c, true);
     case SHARED_SPACE:
         return any_space(b);
-    default: /* SHARED_NEVER: it goes on for ever, and so is never allowed to begin */
+    default: /* SHARED_NEVER: it never ends, and so is never allowed to begin */
         return SEQUENCE(b, expression_text(b, "x"), expression_rule(b, c->shared[SHARED_NEVER]));
     }
 }

@@ -1,7 +1,7 @@
 /* parser.h: what the two halves of the parser share: tokens, nodes, names, errors.
  *
  * Errors are sticky: after the first one the parser sees nothing but the end of the source, so
- * that every loop ends, and the functions return nodes (or NULL) that nobody will look at. */
+ * that every loop ends, and the functions return nodes (or NULL) that are not used. */
 #ifndef JINJA_PARSER_H
 #define JINJA_PARSER_H
 

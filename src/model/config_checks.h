@@ -1,4 +1,4 @@
-/* config_checks.h: limits and consistency of a configuration, whoever read it. */
+/* config_checks.h: limits and consistency of a configuration, from any source. */
 #ifndef MODEL_CONFIG_CHECKS_H
 #define MODEL_CONFIG_CHECKS_H
 

@@ -22,7 +22,7 @@ struct tokenizer;
 /* Which added tokens ("<think>", "<|im_end|>") are recognised in a text. */
 enum special_mode {
     SPECIAL_PARSE,   /* all */
-    SPECIAL_AS_TEXT, /* those marked special are plain text: for text nobody vouches for */
+    SPECIAL_AS_TEXT, /* those marked special are plain text: for untrusted text */
     SPECIAL_NONE     /* none */
 };
 

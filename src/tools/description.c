@@ -160,7 +160,7 @@ static mf_status describe(struct description *i, mf_error *why)
     return model_open(&i->model, &source, why);
 }
 
-/* What the checkpoint calls itself, for one that nobody here knows. */
+/* What the checkpoint calls itself, where its family is not known. */
 static mf_status list_directory(struct description *i, mf_error *why)
 {
     char parts[PATH_CAPACITY], path[PATH_CAPACITY];

@@ -106,7 +106,7 @@ static void a_failure_leaves_no_trace(void **state)
     run_free(&run);
 }
 
-static void wrong_wishes_are_refused(void **state)
+static void wrong_options_are_refused(void **state)
 {
     struct run run = PROGRAM(NULL, "simulate");
     (void)state;
@@ -152,7 +152,7 @@ int main(void)
         cmocka_unit_test(a_plot_is_a_picture),
         cmocka_unit_test(what_is_recorded_is_replayed),
         cmocka_unit_test(a_failure_leaves_no_trace),
-        cmocka_unit_test(wrong_wishes_are_refused),
+        cmocka_unit_test(wrong_options_are_refused),
         cmocka_unit_test(small_sizes_are_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -67,7 +67,7 @@ static void lines_of_json_are_answered_in_order(void **state)
 }
 
 /* U+0085 and U+2028 end a line for some readers: they are never printed as they are. */
-static void an_answer_is_one_line_for_everybody(void **state)
+static void an_answer_holds_no_character_that_ends_a_line(void **state)
 {
     struct run run = shell_run("printf '%s\n' '{\"messages\":[{\"role\":\"user\","
                                "\"content\":\"a\\u0085b\\u2028c\\u2029\"}]}' |"
@@ -180,7 +180,7 @@ int main(void)
         cmocka_unit_test(special_tokens_can_be_plain_text),
         cmocka_unit_test(ids_become_the_exact_bytes),
         cmocka_unit_test(lines_of_json_are_answered_in_order),
-        cmocka_unit_test(an_answer_is_one_line_for_everybody),
+        cmocka_unit_test(an_answer_holds_no_character_that_ends_a_line),
         cmocka_unit_test(wrong_lines_keep_their_place),
         cmocka_unit_test(wrong_lists_are_refused),
         cmocka_unit_test(models_are_found),

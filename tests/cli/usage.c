@@ -120,7 +120,7 @@ static void mistyped_options_get_a_suggestion(void **state)
 }
 
 /* Whatever stands on the command line: a sentence and status 1 or 2, never a crash. */
-static void hostile_words_are_survived(void **state)
+static void any_arguments_give_a_sentence_and_no_crash(void **state)
 {
     static char long_word[100000];
     static const char *const words[] = {
@@ -155,7 +155,7 @@ int main(void)
         cmocka_unit_test(the_version_is_known_everywhere),
         cmocka_unit_test(mistyped_commands_get_a_suggestion),
         cmocka_unit_test(mistyped_options_get_a_suggestion),
-        cmocka_unit_test(hostile_words_are_survived),
+        cmocka_unit_test(any_arguments_give_a_sentence_and_no_crash),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

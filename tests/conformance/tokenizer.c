@@ -101,7 +101,7 @@ static void check_vectors(const char *directory, const struct tokenizer *tokeniz
     vectors_check(path, tokenizer);
 }
 
-static void vectors_of_tokenizer_json(void **state)
+static void ids_of_tokenizer_json_are_the_reference_s(void **state)
 {
     (void)state;
     static const char *const directories[] = { "qwen2", "qwen2-mini" };
@@ -112,7 +112,7 @@ static void vectors_of_tokenizer_json(void **state)
     }
 }
 
-static void vectors_without_nfc(void **state)
+static void ids_without_nfc_are_the_reference_s(void **state)
 {
     (void)state;
     struct tokenizer *tokenizer = open_changed("qwen2/tokenizer.json", "normalizer", "null");
@@ -160,7 +160,7 @@ static size_t check_inp_out(const struct tokenizer *tokenizer, const char *name)
     return count;
 }
 
-static void inputs_of_llama_cpp(void **state)
+static void inputs_of_llama_cpp_give_its_ids(void **state)
 {
     (void)state;
     struct tokenizer *tokenizer = open_fixture("qwen2");
@@ -169,7 +169,7 @@ static void inputs_of_llama_cpp(void **state)
 }
 
 /* That file is the Qwen2 vocabulary with Qwen3.5's pattern and no normalisation. */
-static void inputs_of_llama_cpp_for_qwen35(void **state)
+static void inputs_of_llama_cpp_for_qwen35_give_its_ids(void **state)
 {
     (void)state;
     json_t *split = json_pack("{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, {s:s, s:b, s:b}]}", "type",
@@ -303,7 +303,7 @@ static void check_family(const char *family, const json_t *patterns, bool by_han
 }
 
 /* Every family by PCRE2, and again by hand where that exists. */
-static void pieces_of_every_family(void **state)
+static void texts_are_split_as_every_family_defines(void **state)
 {
     (void)state;
     char path[PATH_CAPACITY];
@@ -428,7 +428,7 @@ static void check_token_texts(const json_t *line, const void *with)
     token_list_free(&ids);
 }
 
-static void vectors_of_qwen35(void **state)
+static void ids_of_qwen35_are_the_reference_s(void **state)
 {
     (void)state;
     struct tokenizer *tokenizer = open_qwen35();
@@ -480,7 +480,7 @@ static struct tokenizer *open_gguf_vocabulary(const char *name)
     return tokenizer;
 }
 
-static void vocabularies_of_gguf(void **state)
+static void vocabularies_of_gguf_give_the_same_ids(void **state)
 {
     (void)state;
     static const char *const names[] = { "gpt-2",  "deepseek-llm", "deepseek-coder", "starcoder",
@@ -506,15 +506,15 @@ int main(void)
     must(path_join(path, sizeof path, fixtures, "tokenizers", &why));
     root = path;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(vectors_of_tokenizer_json),
-        cmocka_unit_test(vectors_without_nfc),
-        cmocka_unit_test(inputs_of_llama_cpp),
-        cmocka_unit_test(inputs_of_llama_cpp_for_qwen35),
+        cmocka_unit_test(ids_of_tokenizer_json_are_the_reference_s),
+        cmocka_unit_test(ids_without_nfc_are_the_reference_s),
+        cmocka_unit_test(inputs_of_llama_cpp_give_its_ids),
+        cmocka_unit_test(inputs_of_llama_cpp_for_qwen35_give_its_ids),
         cmocka_unit_test(bytes_that_are_no_text_are_kept),
         cmocka_unit_test(tokens_have_their_bytes),
-        cmocka_unit_test(pieces_of_every_family),
-        cmocka_unit_test(vectors_of_qwen35),
-        cmocka_unit_test(vocabularies_of_gguf),
+        cmocka_unit_test(texts_are_split_as_every_family_defines),
+        cmocka_unit_test(ids_of_qwen35_are_the_reference_s),
+        cmocka_unit_test(vocabularies_of_gguf_give_the_same_ids),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -178,7 +178,7 @@ static void finished_units_are_not_written_again(void **state)
 
 /* ---------------------------------------------------------------- full disk */
 
-/* Nobody knows at the start what others will write meanwhile. */
+/* Other processes may fill the disk after the start, so free space is only an estimate then. */
 static int plenty(void *user, const char *path, uint64_t *bytes)
 {
     (void)user;

@@ -257,7 +257,7 @@ static void a_file_is_cut_under_a_session(void **state)
     }
 }
 
-/* Removed: whoever has it open does not notice. */
+/* A removed file stays readable through an open descriptor. */
 static void a_file_is_removed_under_a_session(void **state)
 {
     (void)state;

@@ -155,13 +155,13 @@ static void measure(uint32_t rows)
     close_all();
 }
 
-static void token_by_token(void **state)
+static void simulated_hits_are_those_of_the_store_token_by_token(void **state)
 {
     (void)state;
     measure(1);
 }
 
-static void in_pieces(void **state)
+static void simulated_hits_are_those_of_the_store_in_chunks(void **state)
 {
     (void)state;
     measure(64);
@@ -169,7 +169,9 @@ static void in_pieces(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(token_by_token),
-                                        cmocka_unit_test(in_pieces) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(simulated_hits_are_those_of_the_store_token_by_token),
+        cmocka_unit_test(simulated_hits_are_those_of_the_store_in_chunks)
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

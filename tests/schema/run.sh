@@ -12,10 +12,11 @@ place=$(mktemp -d) || exit 1
 trap 'rm -rf "$place"' EXIT
 cd "$place" || exit 1
 
-"$generate" "$here/schemas.json" "$texts" "$seed" >lines || exit 1
 command -v node >/dev/null && command -v npm >/dev/null ||
-    { echo "SKIPPED: node and npm are needed to validate $(wc -l <lines) texts"; exit 77; }
-timeout 100 npm install --silent --no-audit --no-fund ajv@8 ajv-formats@3 >npm.log 2>&1 ||
-    { echo "SKIPPED: npm could not install ajv:"; tail -3 npm.log; exit 77; }
+    { echo "SKIPPED: node and npm are needed to judge texts and answers by schema" >&2; exit 77; }
+timeout 60 npm install --silent --no-audit --no-fund --fetch-retries=1 --fetch-timeout=15000 \
+    ajv@8 ajv-formats@3 >npm.log 2>&1 ||
+    { echo "SKIPPED: npm could not install ajv (is there a registry?):" >&2; tail -3 npm.log >&2; exit 77; }
+"$generate" "$here/schemas.json" "$texts" "$seed" >lines || exit 1
 node "$here/validate.mjs" "$here/schemas.json" <lines || exit 1
 node "$here/live.mjs" "$moeflux" "$here/schemas.json" "$answers" "$seed"

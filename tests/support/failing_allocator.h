@@ -14,7 +14,7 @@
  *
  * It also checks its user: an alignment that is no power of two and a release
  * with the wrong size or of memory it did not give end the test.
- * Threads: any; arm and disarm while nobody allocates. */
+ * Threads: any; arm and disarm while no thread allocates. */
 #ifndef SUPPORT_FAILING_ALLOCATOR_H
 #define SUPPORT_FAILING_ALLOCATOR_H
 

@@ -13,7 +13,7 @@
  *
  * open, read and list count as calls.  The failing one gives EIO.  The other ways
  * to fail are members, to be set at will; disarm leaves them.
- * Threads: any; arm and disarm while nobody reads. */
+ * Threads: any; arm and disarm while no thread reads. */
 #ifndef SUPPORT_FAILING_FILES_H
 #define SUPPORT_FAILING_FILES_H
 

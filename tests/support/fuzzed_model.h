@@ -1,4 +1,4 @@
-/* fuzzed_model.h: a model from files that nobody can trust, opened, used and closed.
+/* fuzzed_model.h: a model from untrusted files, opened, used and closed.
  *
  * For fuzz targets: what must hold whatever the bytes are ends the process when it does not.
  * Memory is limited; nothing may leak, neither bytes nor handles of files. */
@@ -15,7 +15,7 @@ void must(bool condition);
  * model, and closes it. */
 void fuzzed_model_try(struct memory_files *files, const char *path, void (*use)(mf_model *model));
 
-/* Two tokens through a session, so that a slot that nobody filled, or that has another shape
+/* Two tokens through a session, so that a weight that is not filled in, or that has another shape
  * than the recipe thinks, is found by the sanitizers. */
 void fuzzed_model_run(mf_model *model);
 

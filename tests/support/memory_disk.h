@@ -45,7 +45,7 @@ struct memory_node {
 
 enum stop_kind {
     STOP_BEFORE, /* the call does nothing */
-    STOP_AFTER,  /* the call does its work and nobody hears of it */
+    STOP_AFTER,  /* the call does its work, and the process ends before it returns */
 };
 
 struct memory_disk {

@@ -7,7 +7,7 @@
  *
  * Contents are borrowed.  A directory exists when a file lies in it.
  * `open_count` is the number of handles not yet closed: 0 when all is well.
- * Threads: any may read; one puts, while nobody reads. */
+ * Threads: any may read; one puts, while no thread reads. */
 #ifndef SUPPORT_MEMORY_FILES_H
 #define SUPPORT_MEMORY_FILES_H
 

@@ -2,7 +2,7 @@
  *
  * A crew for async_read.h that moves no bytes and has no threads: reads are begun when the
  * owner submits and finished when it looks, at the moments at which such a disk would have
- * finished them.  Whoever waits lets the time go on; whoever computes says so.
+ * finished them.  Waiting advances the time; virtual_disk_spend does so for computing.
  *
  *     struct virtual_disk disk = { .latency = 0.002 };
  *     options.clock = virtual_disk_clock(&disk);
@@ -34,7 +34,7 @@ extern struct virtual_disk *virtual_disk_present;
 const struct clock *virtual_disk_clock(struct virtual_disk *disk);
 mf_status virtual_disk_hire(struct read_crew **out, struct async_reader *reader, mf_error *why);
 
-/* Somebody computes for so long. */
+/* Advances the time by computing that takes `seconds`. */
 void virtual_disk_spend(struct virtual_disk *disk, double seconds);
 
 #endif

@@ -27,4 +27,6 @@ log b TIMEOUT '' ''
 log b ERROR "[ RUN      ] x\\n[       OK ] x\\n" '' # died after the last
 expect 1 '5 passed, 4 failed' "$python" tools/test_summary.py b
 expect 1 '11 passed, 4 failed, 2 skipped' "$python" tools/test_summary.py a b
+echo '{"name": "check words", "result": "FAIL"}' >check.json
+expect 1 '6 passed, 1 failed, 2 skipped' "$python" tools/test_summary.py a check.json
 exit $status

@@ -304,7 +304,7 @@ static void *submit_and_end(void *reads)
 }
 
 /* The kernel takes care of what a thread has begun, and may give it up with the thread. */
-static void whoever_asks_may_end(void **state)
+static void a_read_outlives_the_thread_that_began_it(void **state)
 {
     (void)state;
     static struct async_read reads[READS];
@@ -375,7 +375,7 @@ int main(void)
         cmocka_unit_test(errors_that_pass_and_errors_that_stay),
         cmocka_unit_test(a_file_that_is_not_there),
         cmocka_unit_test(demand_goes_first),
-        cmocka_unit_test(whoever_asks_may_end),
+        cmocka_unit_test(a_read_outlives_the_thread_that_began_it),
         cmocka_unit_test(signals_are_left_to_the_caller),
         cmocka_unit_test(without_memory_there_is_no_reader),
     };

@@ -151,7 +151,7 @@ static void wrong_calls_are_refused_and_change_nothing(void **state)
     mf_context_close(context);
 }
 
-static void the_context_ends(void **state)
+static void more_tokens_than_the_context_has_are_refused(void **state)
 {
     (void)state;
     mf_error why = { 0 };
@@ -287,7 +287,7 @@ int main(void)
         cmocka_unit_test(prompts_in_parts_agree),
         cmocka_unit_test(tokens_follow_each_other),
         cmocka_unit_test(wrong_calls_are_refused_and_change_nothing),
-        cmocka_unit_test(the_context_ends),
+        cmocka_unit_test(more_tokens_than_the_context_has_are_refused),
         cmocka_unit_test(cleared_memory_is_empty),
         cmocka_unit_test(a_hybrid_forgets_all_or_nothing),
         cmocka_unit_test(attention_alone_forgets_from_anywhere),

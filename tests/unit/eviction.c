@@ -1,5 +1,5 @@
-/* eviction: who is used often, who follows upon what was chosen, and whose layer comes
- * next is near; nobody is ever at no distance, or at an infinite one. */
+/* eviction: experts that are used often, that usually follow the chosen ones, or whose layer
+ * comes next are near; every distance is positive and finite. */
 #include "support/test.h"
 
 #include "experts/eviction.h"
@@ -39,7 +39,7 @@ static float distance(uint32_t layer, uint32_t expert)
     return eviction_distance(&eviction, layer, expert);
 }
 
-static void the_often_used_are_near(void **state)
+static void experts_used_often_are_near(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 2000; i++) visit_two(2, 0, 1 + i % 3);
@@ -49,7 +49,7 @@ static void the_often_used_are_near(void **state)
 }
 
 /* The last one is not the next one, where two take turns. */
-static void what_follows_is_learnt(void **state)
+static void experts_that_follow_the_chosen_ones_are_near(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 400; i++) visit_two(0, i % 2, 2 + i % 2);
@@ -78,7 +78,7 @@ static void in_a_prompt_the_turn_of_the_layers_counts(void **state)
     }
 }
 
-static void layers_do_not_mix(void **state)
+static void layers_are_counted_apart(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 50; i++) visit_two(1, 2, 3);
@@ -107,11 +107,12 @@ static void any_history_gives_distances(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_often_used_are_near, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_follows_is_learnt, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(experts_used_often_are_near, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(experts_that_follow_the_chosen_ones_are_near, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(in_a_prompt_the_turn_of_the_layers_counts, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(layers_do_not_mix, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(layers_are_counted_apart, set_up, tear_down),
         cmocka_unit_test_setup_teardown(any_history_gives_distances, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -358,7 +358,7 @@ static void scalars_agree_with_libm(void **state)
     assert_true(worst_softplus <= 1.1e-10); /* beyond 20 it is x: e^-20 / 20 */
 }
 
-static void scalars_at_their_ends(void **state)
+static void scalar_functions_hold_at_the_ends_of_their_range(void **state)
 {
     (void)state;
     assert_true(scalar_exp(0.0) == 1.0 && scalar_exp(-INFINITY) == 0.0);
@@ -423,7 +423,7 @@ int main(void)
         cmocka_unit_test(softmax_of_special_rows),
         cmocka_unit_test(norms_of_zeroes_are_zero),
         cmocka_unit_test(scalars_agree_with_libm),
-        cmocka_unit_test(scalars_at_their_ends),
+        cmocka_unit_test(scalar_functions_hold_at_the_ends_of_their_range),
         cmocka_unit_test(angles_agree_with_libm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static void the_basics_are_plausible(void **state)
+static void counts_and_sizes_are_plausible(void **state)
 {
     (void)state;
     struct machine machine;
@@ -86,7 +86,7 @@ static void the_description_names_what_is_there_and_fits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_basics_are_plausible),
+        cmocka_unit_test(counts_and_sizes_are_plausible),
         cmocka_unit_test(instruction_sets_agree_with_the_kernel),
         cmocka_unit_test(the_description_names_what_is_there_and_fits),
     };

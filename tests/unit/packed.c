@@ -359,7 +359,7 @@ static void a_changed_bit_of_a_tensor_is_found_when_it_is_read(void **state)
     expect_opening(&d, "p/resident.bin: the 204 bytes of tensor b from byte 64 are not those that "
                        "were written: the checksum differs");
     d.resident[64 + 17] ^= 4;
-    d.resident[20] ^= 1; /* padding: nobody's */
+    d.resident[20] ^= 1; /* padding */
     expect_opening(&d, NULL);
     directory_free(&d);
 }

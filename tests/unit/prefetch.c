@@ -67,7 +67,7 @@ static void the_level_goes_where_the_time_is(void **state)
 }
 
 /* What costs nothing to leave alone is left alone: less than 1% of tokens are trials. */
-static void where_it_does_not_pay_it_is_hardly_tried(void **state)
+static void reading_ahead_is_rarely_tried_where_it_does_not_pay(void **state)
 {
     (void)state;
     struct prefetch p;
@@ -81,8 +81,8 @@ static void where_it_does_not_pay_it_is_hardly_tried(void **state)
     assert_true(on > 0 && on < 250);
 }
 
-/* Where nobody waits nothing can be won, and after the first trial none is made. */
-static void without_waiting_it_is_not_tried_at_all(void **state)
+/* Without waiting there is nothing to gain, and no trial follows the first one. */
+static void reading_ahead_is_not_tried_without_waiting(void **state)
 {
     (void)state;
     struct prefetch p;
@@ -96,7 +96,7 @@ static void without_waiting_it_is_not_tried_at_all(void **state)
 }
 
 /* One visit per token: there is no time in which to read ahead. */
-static void one_layer_is_never_ahead(void **state)
+static void a_single_layer_is_never_read_ahead(void **state)
 {
     (void)state;
     struct prefetch p;
@@ -121,7 +121,7 @@ static void half_a_token_does_not_count(void **state)
 }
 
 /* A device that changes is noticed. */
-static void the_answer_may_change(void **state)
+static void a_device_that_changes_is_measured_again(void **state)
 {
     (void)state;
     struct prefetch p;
@@ -162,11 +162,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_level_goes_where_the_time_is),
-        cmocka_unit_test(where_it_does_not_pay_it_is_hardly_tried),
-        cmocka_unit_test(without_waiting_it_is_not_tried_at_all),
-        cmocka_unit_test(one_layer_is_never_ahead),
+        cmocka_unit_test(reading_ahead_is_rarely_tried_where_it_does_not_pay),
+        cmocka_unit_test(reading_ahead_is_not_tried_without_waiting),
+        cmocka_unit_test(a_single_layer_is_never_read_ahead),
         cmocka_unit_test(half_a_token_does_not_count),
-        cmocka_unit_test(the_answer_may_change),
+        cmocka_unit_test(a_device_that_changes_is_measured_again),
         cmocka_unit_test(ranks_are_trusted_by_experience),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

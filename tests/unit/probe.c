@@ -711,46 +711,56 @@ static void check_positions(struct bench *b)
     tiny_must(probe_layer(&io, p, b->full, 0, &why), &why);
 }
 
-#define ON_EVERY_SHAPE(name)                                                                       \
-    static void name(void **state)                                                                 \
+#define ON_EVERY_SHAPE(test, check)                                                                \
+    static void test(void **state)                                                                 \
     {                                                                                              \
         (void)state;                                                                               \
-        on_every_shape(check_##name);                                                              \
+        on_every_shape(check);                                                                     \
     }
-ON_EVERY_SHAPE(embed)
-ON_EVERY_SHAPE(norms)
-ON_EVERY_SHAPE(head_norm)
-ON_EVERY_SHAPE(rope)
-ON_EVERY_SHAPE(attend)
-ON_EVERY_SHAPE(gate)
-ON_EVERY_SHAPE(project)
-ON_EVERY_SHAPE(route)
-ON_EVERY_SHAPE(ties)
-ON_EVERY_SHAPE(conv)
-ON_EVERY_SHAPE(unit_norm)
-ON_EVERY_SHAPE(delta)
-ON_EVERY_SHAPE(gated_norm)
-ON_EVERY_SHAPE(expert)
-ON_EVERY_SHAPE(expert_bytes)
-ON_EVERY_SHAPE(experts)
-ON_EVERY_SHAPE(layers)
-ON_EVERY_SHAPE(wrong_kinds)
-ON_EVERY_SHAPE(wrong_lengths)
-ON_EVERY_SHAPE(positions)
+ON_EVERY_SHAPE(embed_agrees_with_double, check_embed)
+ON_EVERY_SHAPE(norms_agree_with_double, check_norms)
+ON_EVERY_SHAPE(head_norm_agrees_with_double, check_head_norm)
+ON_EVERY_SHAPE(rope_agrees_with_double, check_rope)
+ON_EVERY_SHAPE(attend_agrees_with_double, check_attend)
+ON_EVERY_SHAPE(gate_agrees_with_double, check_gate)
+ON_EVERY_SHAPE(project_agrees_with_double, check_project)
+ON_EVERY_SHAPE(route_agrees_with_double, check_route)
+ON_EVERY_SHAPE(ties_between_experts_go_to_the_lower_id, check_ties)
+ON_EVERY_SHAPE(conv_agrees_with_double, check_conv)
+ON_EVERY_SHAPE(unit_norm_agrees_with_double, check_unit_norm)
+ON_EVERY_SHAPE(delta_agrees_with_double, check_delta)
+ON_EVERY_SHAPE(gated_norm_agrees_with_double, check_gated_norm)
+ON_EVERY_SHAPE(expert_agrees_with_double, check_expert)
+ON_EVERY_SHAPE(expert_bytes_are_those_of_the_file, check_expert_bytes)
+ON_EVERY_SHAPE(experts_agree_with_double, check_experts)
+ON_EVERY_SHAPE(layers_agree_with_double, check_layers)
+ON_EVERY_SHAPE(a_layer_of_another_kind_is_refused, check_wrong_kinds)
+ON_EVERY_SHAPE(buffers_of_another_length_are_refused, check_wrong_lengths)
+ON_EVERY_SHAPE(a_layer_continues_at_its_own_position_only, check_positions)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(embed),         cmocka_unit_test(norms),
-        cmocka_unit_test(head_norm),     cmocka_unit_test(rope),
-        cmocka_unit_test(attend),        cmocka_unit_test(gate),
-        cmocka_unit_test(project),       cmocka_unit_test(route),
-        cmocka_unit_test(ties),          cmocka_unit_test(conv),
-        cmocka_unit_test(unit_norm),     cmocka_unit_test(delta),
-        cmocka_unit_test(gated_norm),    cmocka_unit_test(expert),
-        cmocka_unit_test(expert_bytes),  cmocka_unit_test(experts),
-        cmocka_unit_test(layers),        cmocka_unit_test(wrong_kinds),
-        cmocka_unit_test(wrong_lengths), cmocka_unit_test(positions),
+        cmocka_unit_test(embed_agrees_with_double),
+        cmocka_unit_test(norms_agree_with_double),
+        cmocka_unit_test(head_norm_agrees_with_double),
+        cmocka_unit_test(rope_agrees_with_double),
+        cmocka_unit_test(attend_agrees_with_double),
+        cmocka_unit_test(gate_agrees_with_double),
+        cmocka_unit_test(project_agrees_with_double),
+        cmocka_unit_test(route_agrees_with_double),
+        cmocka_unit_test(ties_between_experts_go_to_the_lower_id),
+        cmocka_unit_test(conv_agrees_with_double),
+        cmocka_unit_test(unit_norm_agrees_with_double),
+        cmocka_unit_test(delta_agrees_with_double),
+        cmocka_unit_test(gated_norm_agrees_with_double),
+        cmocka_unit_test(expert_agrees_with_double),
+        cmocka_unit_test(expert_bytes_are_those_of_the_file),
+        cmocka_unit_test(experts_agree_with_double),
+        cmocka_unit_test(layers_agree_with_double),
+        cmocka_unit_test(a_layer_of_another_kind_is_refused),
+        cmocka_unit_test(buffers_of_another_length_are_refused),
+        cmocka_unit_test(a_layer_continues_at_its_own_position_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

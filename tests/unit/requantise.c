@@ -100,7 +100,7 @@ static void fill(float *out, int kind)
     }
 }
 
-static void it_is_never_farther_off_than_the_rule_of_mlx(void **state)
+static void requantised_rows_are_as_near_as_by_the_rule_of_mlx(void **state)
 {
     (void)state;
     const unsigned widths[] = { 2, 3, 4, 5, 6, 8 };
@@ -144,7 +144,7 @@ static double best_of_grid(const float *in, size_t count, unsigned bits)
     return least;
 }
 
-static void it_is_near_the_best_there_is(void **state)
+static void requantised_rows_are_near_the_best_of_the_grid(void **state)
 {
     (void)state;
     /* Bits, what is lost against the best of the grid, what MLX's rule costs against it. */
@@ -186,17 +186,39 @@ static void numbers_on_a_line_stay(void **state)
     }
 }
 
-static void what_is_no_number_does_no_harm(void **state)
+/* `in` in the closest affine numbers, read back; nothing is written behind the row. */
+static void quantise_and_read(float *out, const struct weight *like, const float *in)
+{
+    enum { SPARE = 64, UNTOUCHED = 0xA5 }; /* new_matrix leaves that much room */
+    struct matrix m = new_matrix(like, 1);
+    uint8_t *end = m.bytes + like->row_bytes + 2 * like->scale_row_bytes;
+    memset(end, UNTOUCHED, SPARE);
+    quantise_affine_closest(
+        (struct quantised_row){ m.bytes, (uint8_t *)m.weight.scales, (uint8_t *)m.weight.biases },
+        like, in);
+    for (size_t i = 0; i < SPARE; i++) assert_int_equal(end[i], UNTOUCHED);
+    weight_dequantise_row(out, &m.weight, 0);
+    free(m.bytes);
+}
+
+/* Groups without such a number have the values that they have when all of the row is finite. */
+static void numbers_that_are_not_finite_stay_in_their_group(void **state)
 {
     (void)state;
     const float odd[] = { NAN, INFINITY, -INFINITY, 3e38f, -3e38f, 1e-45f };
     struct weight like = affine(3, FORMAT_BF16, GROUP);
+    float finite[COLS], in[COLS], wanted[COLS], out[COLS];
+    fill(finite, 0);
+    quantise_and_read(wanted, &like, finite);
     for (size_t i = 0; i < COUNT_OF(odd) * COUNT_OF(odd); i++) {
-        float in[COLS];
-        fill(in, 0);
+        memcpy(in, finite, sizeof in);
         in[0] = odd[i / COUNT_OF(odd)];
         in[130] = odd[i % COUNT_OF(odd)];
-        quantise(&like, in, true);
+        quantise_and_read(out, &like, in);
+        for (size_t group = 1; group < COLS / GROUP; group += 2) { /* 0 and 130 are in 0 and 2 */
+            assert_memory_equal(out + group * GROUP, wanted + group * GROUP, GROUP * sizeof *out);
+            for (size_t j = 0; j < GROUP; j++) assert_true(isfinite(out[group * GROUP + j]));
+        }
     }
 }
 
@@ -209,7 +231,7 @@ static struct weight plain(enum format format, uint64_t cols)
     return (struct weight){ .format = format, .rows = 8, .cols = cols, .row_bytes = row_bytes };
 }
 
-static void nothing_grows(void **state)
+static void a_weight_is_never_requantised_to_more_bits(void **state)
 {
     (void)state;
     struct weight f8 = plain(FORMAT_F8_E4M3, COLS);
@@ -320,11 +342,11 @@ static void threads_change_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_is_never_farther_off_than_the_rule_of_mlx),
-        cmocka_unit_test(it_is_near_the_best_there_is),
+        cmocka_unit_test(requantised_rows_are_as_near_as_by_the_rule_of_mlx),
+        cmocka_unit_test(requantised_rows_are_near_the_best_of_the_grid),
         cmocka_unit_test(numbers_on_a_line_stay),
-        cmocka_unit_test(what_is_no_number_does_no_harm),
-        cmocka_unit_test(nothing_grows),
+        cmocka_unit_test(numbers_that_are_not_finite_stay_in_their_group),
+        cmocka_unit_test(a_weight_is_never_requantised_to_more_bits),
         cmocka_unit_test(names_are_found_again),
         cmocka_unit_test(threads_change_nothing),
     };

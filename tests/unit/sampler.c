@@ -309,7 +309,7 @@ static void the_generator_is_the_published_one(void **state)
         assert_true(random_next(&random) == expected[i]);
 }
 
-static void not_a_number_and_infinity(void **state)
+static void nan_and_infinite_logits_are_never_picked(void **state)
 {
     (void)state;
     float logits[4] = { NAN, -INFINITY, 1.0f, NAN };
@@ -630,7 +630,7 @@ int main(void)
         cmocka_unit_test(small_temperature_is_greedy),
         cmocka_unit_test(same_seed_same_tokens),
         cmocka_unit_test(the_generator_is_the_published_one),
-        cmocka_unit_test(not_a_number_and_infinity),
+        cmocka_unit_test(nan_and_infinite_logits_are_never_picked),
         cmocka_unit_test(a_mask_is_obeyed),
         cmocka_unit_test(biases_and_penalties_shift_logits),
         cmocka_unit_test(penalties_are_the_plain_formulas),

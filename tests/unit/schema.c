@@ -47,7 +47,7 @@ static void check_cases(const struct schema_case *cases, size_t count)
     }
 }
 
-static void simple_types(void **state)
+static void simple_types_accept_their_values_only(void **state)
 {
     (void)state;
     static const struct schema_case cases[] = {
@@ -79,7 +79,7 @@ static void simple_types(void **state)
     check_cases(cases, COUNT_OF(cases));
 }
 
-static void numbers_within_bounds(void **state)
+static void numbers_keep_to_their_bounds(void **state)
 {
     (void)state;
     static const struct schema_case cases[] = {
@@ -165,7 +165,7 @@ static void number_bounds_are_exact(void **state)
             }
 }
 
-static void strings_with_shape(void **state)
+static void strings_keep_to_length_pattern_and_format(void **state)
 {
     (void)state;
     static const struct schema_case cases[] = {
@@ -220,7 +220,7 @@ static void strings_with_shape(void **state)
     check_cases(cases, COUNT_OF(cases));
 }
 
-static void objects(void **state)
+static void objects_keep_to_their_properties(void **state)
 {
     (void)state;
     static const struct schema_case cases[] = {
@@ -279,7 +279,7 @@ static void objects(void **state)
     check_cases(cases, COUNT_OF(cases));
 }
 
-static void arrays(void **state)
+static void arrays_keep_to_their_items(void **state)
 {
     (void)state;
     static const struct schema_case cases[] = {
@@ -368,7 +368,7 @@ static const struct schema_case combination_cases[] = {
       { "{}", "{\"x\":{}}" } },
 };
 
-static void combinations(void **state)
+static void combined_schemas_hold_together(void **state)
 {
     (void)state;
     check_cases(combination_cases, COUNT_OF(combination_cases));
@@ -531,13 +531,13 @@ static int free_vocabulary(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(simple_types),
-        cmocka_unit_test(numbers_within_bounds),
+        cmocka_unit_test(simple_types_accept_their_values_only),
+        cmocka_unit_test(numbers_keep_to_their_bounds),
         cmocka_unit_test(number_bounds_are_exact),
-        cmocka_unit_test(strings_with_shape),
-        cmocka_unit_test(objects),
-        cmocka_unit_test(arrays),
-        cmocka_unit_test(combinations),
+        cmocka_unit_test(strings_keep_to_length_pattern_and_format),
+        cmocka_unit_test(objects_keep_to_their_properties),
+        cmocka_unit_test(arrays_keep_to_their_items),
+        cmocka_unit_test(combined_schemas_hold_together),
         cmocka_unit_test(impossible_and_unsupported_schemas_are_refused),
         cmocka_unit_test(what_is_not_kept_is_noted),
         cmocka_unit_test(sizes_are_bounded),

@@ -146,7 +146,7 @@ static void belady_is_the_best(void **state)
     }
 }
 
-static void nobody_beats_belady(void **state)
+static void no_policy_beats_belady(void **state)
 {
     (void)state;
     static const uint64_t bytes[] = { 10, 20, 10 };
@@ -240,7 +240,7 @@ int main(void)
         TEST(a_circle_is_lru_s_worst),
         TEST(with_room_for_all_each_is_read_once),
         TEST(belady_is_the_best),
-        TEST(nobody_beats_belady),
+        TEST(no_policy_beats_belady),
         TEST(rows_are_joined),
         TEST(too_little_is_refused),
         TEST(a_recorded_text_gives_the_same_hits),

@@ -23,7 +23,7 @@ static mf_status make(struct slot_plan *plan, const uint64_t *bytes, uint64_t bu
     return slot_plan_make(plan, &needs, why);
 }
 
-static void everything_fits(void **state)
+static void with_room_for_all_the_plan_is_resident(void **state)
 {
     (void)state;
     static const uint64_t bytes[LAYERS] = { 0, 100, 200, 100, 100, 200 };
@@ -100,7 +100,7 @@ static void sizes_beyond_64_bits_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_fits),
+        cmocka_unit_test(with_room_for_all_the_plan_is_resident),
         cmocka_unit_test(the_least_is_one_class),
         cmocka_unit_test(no_budget_is_exceeded),
         cmocka_unit_test(sizes_beyond_64_bits_are_refused),

@@ -89,7 +89,7 @@ static void white_space_is_unicodes(void **state)
     }
 }
 
-static void intersections_intersect(void **state)
+static void intersections_of_classes_are_matched(void **state)
 {
     (void)state;
     assert_split("[a-z&&[^aeiou]]+", "street", "str|ee|t");
@@ -185,7 +185,7 @@ static mf_status count_piece(void *context, const char *piece, size_t length, mf
     return MF_OK;
 }
 
-/* A pattern that would take for ever ends with a sentence. */
+/* A pattern with exponential cost is stopped with an error. */
 static void a_costly_pattern_is_stopped(void **state)
 {
     (void)state;
@@ -337,7 +337,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mongolian_vowel_separator_is_no_space),
         cmocka_unit_test(white_space_is_unicodes),
-        cmocka_unit_test(intersections_intersect),
+        cmocka_unit_test(intersections_of_classes_are_matched),
         cmocka_unit_test(a_script_is_its_own_characters),
         cmocka_unit_test(gaps_and_matches_can_be_dropped),
         cmocka_unit_test(a_look_ahead_ends_with_the_piece),

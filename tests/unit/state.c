@@ -115,7 +115,7 @@ static void a_pool_beyond_memory_is_refused(void **state)
     }
 }
 
-/* A model without full attention has an empty pool that nobody minds. */
+/* A model without full attention has an empty pool, and works. */
 static void a_pool_may_be_empty(void **state)
 {
     (void)state;

@@ -49,7 +49,7 @@ static void fail_fills_status_text_and_origin(void **state)
     assert_string_equal(why.origin, origin);
 }
 
-static void nobody_need_ask_why(void **state)
+static void error_argument_may_be_null(void **state)
 {
     (void)state;
     assert_int_equal(fail(NULL, MF_ERR_IO, "%d", 1), MF_ERR_IO);
@@ -84,7 +84,7 @@ int main(void)
         cmocka_unit_test(every_status_has_its_own_name_and_text),
         cmocka_unit_test(an_unknown_status_still_has_a_name),
         cmocka_unit_test(fail_fills_status_text_and_origin),
-        cmocka_unit_test(nobody_need_ask_why),
+        cmocka_unit_test(error_argument_may_be_null),
         cmocka_unit_test(fail_errno_appends_the_reason),
         cmocka_unit_test(a_long_text_is_cut_and_terminated),
     };

@@ -124,7 +124,7 @@ static void every_cut_gives_the_same_answer(void **state)
     }
 }
 
-static void no_strings_no_delay(void **state)
+static void without_stop_strings_text_is_not_held_back(void **state)
 {
     (void)state;
     struct stop_strings *stops = open_stops(NULL, 0);
@@ -168,7 +168,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_comes_out_as_soon_as_it_is_certain),
         cmocka_unit_test(every_cut_gives_the_same_answer),
-        cmocka_unit_test(no_strings_no_delay),
+        cmocka_unit_test(without_stop_strings_text_is_not_held_back),
         cmocka_unit_test(wrong_strings_and_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

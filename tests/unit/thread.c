@@ -34,7 +34,7 @@ static void signals_of_the_process_are_blocked(void **state)
     assert_true(sigismember(&mask, SIGRTMIN));
 }
 
-static void a_crash_of_its_own_is_not(void **state)
+static void signals_of_a_crash_are_not_blocked(void **state)
 {
     (void)state;
     static const int numbers[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL };
@@ -77,7 +77,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(signals_of_the_process_are_blocked),
-        cmocka_unit_test(a_crash_of_its_own_is_not),
+        cmocka_unit_test(signals_of_a_crash_are_not_blocked),
         cmocka_unit_test(the_caller_s_mask_stays),
         cmocka_unit_test(the_caller_s_mask_stays_after_a_failure),
     };

@@ -48,8 +48,9 @@ static mf_status make_tracer(struct tracer **out, const mf_allocator *allocator,
                       why);
 }
 
-/* Ticks of whatever clock there is, against the system's over a hundredth of a second. */
-static void ticks_are_time(void **state)
+/* Ticks of either clock against the system's.  Readings of the system's clock enclose the ticks on
+ * both sides, so that a pause between two readings widens the bounds and cannot fail the test. */
+static void ticks_count_the_time_of_the_system_clock(void **state)
 {
     (void)state;
     for (int counter = 0; counter < 2; counter++) {
@@ -60,15 +61,13 @@ static void ticks_are_time(void **state)
             tracer->use_counter = false;
             tracer->first_tick = tracer->first_ns; /* ticks are nanoseconds then */
         }
-        double error = 1;
-        for (int i = 0; i < 100 && error > 0.01; i++) { /* somebody may come between the clocks */
-            uint64_t ns = trace_system_ns(), ticks = trace_now(tracer);
-            nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
-            ticks = trace_now(tracer) - ticks;
-            ns = trace_system_ns() - ns;
-            error = fabs((double)ticks * tracer_tick_seconds(tracer) / ((double)ns * 1e-9) - 1);
-        }
-        assert_true(error <= 0.01);
+        uint64_t outer = trace_system_ns(), ticks = trace_now(tracer), inner = trace_system_ns();
+        nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+        inner = trace_system_ns() - inner;
+        ticks = trace_now(tracer) - ticks;
+        outer = trace_system_ns() - outer;
+        double ns = (double)ticks * tracer_tick_seconds(tracer) * 1e9;
+        assert_true(ns >= 0.99 * (double)inner && ns <= 1.01 * (double)outer);
         tracer_free(tracer);
     }
 }
@@ -89,7 +88,7 @@ static void events_come_back_in_order(void **state)
     struct trace_walk walk = trace_walk_begin(tracer, 1);
     trace_walk_done(&walk);
     trace_walk_next(&walk, "third", MF_STAGE_DELTA);
-    assert_int_equal(heard.count, 0); /* not before somebody flushes */
+    assert_int_equal(heard.count, 0); /* not before a flush */
     tracer_flush_full(tracer);
     assert_int_equal(heard.count, 0);
     tracer_flush(tracer);
@@ -206,36 +205,32 @@ static void check_times(const double *seconds, double total)
     assert_true(sum_of(seconds) <= total);
 }
 
-/* Tiny matrices: much of the time is starting. */
-static bool is_mostly_known(const mf_stats *stats)
-{
-    return sum_of(stats->prompt_stage_seconds) >= stats->prompt_seconds / 4 &&
-           sum_of(stats->decode_stage_seconds) >= stats->decode_seconds / 4;
-}
-
+/* The stages of many steps together are a good part of the time of the steps: with tiny matrices
+ * starting takes much of it.  One thread, which never waits for another one. */
 static void stages_add_up(void **state)
 {
     (void)state;
     struct tiny_engine t;
     int32_t tokens[TOKENS];
     mf_stats stats;
+    double stages = 0, total = 0;
     tiny_engine_open(&t, &tiny_standard,
-                     &(mf_engine_options){ .thread_count = 2, .profile = true });
+                     &(mf_engine_options){ .thread_count = 1, .profile = true });
     tiny_tokens(tokens, &t, TOKENS);
-    bool known = false;
-    for (int attempt = 0; attempt < 50 && !known; attempt++) { /* others use the machine, too */
+    for (int round = 0; round < 20; round++) {
         mf_sequence *session = tiny_session(&t, 16);
         feed_all(session, tokens);
         mf_sequence_stats(session, &stats);
         check_times(stats.prompt_stage_seconds, stats.prompt_seconds);
         check_times(stats.decode_stage_seconds, stats.decode_seconds);
-        known = is_mostly_known(&stats);
+        stages += sum_of(stats.prompt_stage_seconds) + sum_of(stats.decode_stage_seconds);
+        total += stats.prompt_seconds + stats.decode_seconds;
         mf_sequence_reset_stats(session);
         mf_sequence_stats(session, &stats);
         assert_true(sum_of(stats.prompt_stage_seconds) + sum_of(stats.decode_stage_seconds) == 0);
         mf_sequence_close(session);
     }
-    assert_true(known);
+    assert_true(stages >= total / 8);
     tiny_engine_close(&t);
 }
 
@@ -279,7 +274,7 @@ static void count_event(struct tally *tally, const mf_trace_event *e, uint32_t l
 }
 
 /* Every operation on every worker, every layer, every step, every read; the bits are those
- * of an engine that nobody looks at, and nothing is allocated on the way. */
+ * of an engine without a tracer, and nothing is allocated on the way. */
 static void a_trace_is_complete_and_changes_nothing(void **state)
 {
     (void)state;
@@ -330,7 +325,7 @@ static void a_trace_is_complete_and_changes_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ticks_are_time),
+        cmocka_unit_test(ticks_count_the_time_of_the_system_clock),
         cmocka_unit_test(events_come_back_in_order),
         cmocka_unit_test(a_full_buffer_counts_what_it_loses),
         cmocka_unit_test(without_a_tracer_nothing_happens),

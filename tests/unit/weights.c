@@ -86,7 +86,7 @@ static void a_missing_tensor_is_named(void **state)
         struct tiny_model tiny;
         tiny_model_init(&tiny, &tiny_standard);
         tiny_model_drop(&tiny, needed[i], 0);
-        /* without the embedding nobody knows how the tensors are called */
+        /* the embedding decides which naming scheme is used */
         check_refused(&tiny, MF_ERR_MISMATCH, needed[i],
                       i == 0 ? "no tensor is called" : "missing");
     }

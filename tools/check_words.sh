@@ -1,0 +1,63 @@
+#!/bin/sh
+# check_words.sh: the words that plain technical English does without, in comments, messages, test
+# names and pages.  The subject of a sentence is a component, not a person.  Every offence is
+# printed as file:line with what to write instead.
+cd "$(dirname "$0")/.." || exit 1
+# Directories whose sentences are still to be rewritten.
+pending='src/api src/backend src/base src/checkpoint src/engine src/experts src/io src/kernels src/quant src/state
+    tests/unit/read_choice.c'
+
+# No natural language of ours: fixtures, corpora, dictionaries, pictures, notebooks, this list.
+files()
+{
+    if [ -e .git ]; then
+        git ls-files --cached --others --exclude-standard
+    else
+        find . -path ./build -prune -o -type f -print | sed 's|^\./||'
+    fi |
+        grep -E '^(src|apps|include|tests|bench|examples|tools|docs)/|^(README|CONTRIBUTING|CHANGELOG)\.md$' |
+        grep -vE '^tests/fixtures/|^tests/fuzz/corpus/|^docs/notebook/|\.(dict|svg|json|png)$' |
+        grep -vE '^(tests/)?tools/check_words\.sh$' | sort |
+        while read -r file; do
+            for directory in $pending; do
+                case $file in "$directory" | "$directory"/*) continue 2 ;; esac
+            done
+            [ -f "$file" ] && echo "$file"
+        done
+}
+
+files | xargs awk '
+BEGIN {
+    # word: what to write instead
+    split("nobody=name the component and say that it does not|nobodys=the same" \
+          "|whoever=name the caller, the thread or the reader of the file" \
+          "|whosoever=name it|whomever=name it" \
+          "|somebody=name the component, or \"another thread\", \"the caller\"" \
+          "|everybody=name them: \"every worker\", \"all threads\"" \
+          "|anybody=name it: \"any caller\"" \
+          "|he=a component is \"it\"|she=it|his=its|him=it|her=its|hers=its|himself=itself" \
+          "|herself=itself|for ever=say until when, or \"without end\"" \
+          "|whence=where|wherein=where|thereof=of it|lest=so that … not|alas=leave it out", rows, "|")
+    for (i in rows) {
+        equals = index(rows[i], "=")
+        instead[substr(rows[i], 1, equals - 1)] = substr(rows[i], equals + 1)
+    }
+}
+FNR == 1 { quoted = 0 }
+# What a model wrote, or a session in a terminal, stands between fences in a page.
+FILENAME ~ /\.md$/ && /^ *```/ { quoted = !quoted }
+quoted { next }
+{
+    line = tolower($0)
+    # Strings of tests are input as often as messages.
+    if (FILENAME ~ /^tests\//) gsub(/"([^"\\]|\\.)*"/, "\"\"", line)
+    gsub(/[^a-z]+/, " ", line)
+    line = " " line " "
+    for (word in instead)
+        if (index(line, " " word " ")) {
+            printf "%s:%d: \"%s\" (instead: %s)\n", FILENAME, FNR, word, instead[word]
+            failed = 1
+        }
+}
+END { exit failed }
+'
