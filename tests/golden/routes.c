@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { TOKENS = 600, LAYERS_MAX = 64 };
+enum { TOKENS = 300, LAYERS_MAX = 64 };
 
 /* The issue of the simulator allows 3. */
 static const double points_apart_max = 0.5;
