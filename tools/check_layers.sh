@@ -20,7 +20,7 @@ BEGIN {
     inside["apps/cli/selftest_operations.c"] = "compares two backends operation by operation"
     # Not ported to the public headers yet.
     count_left = split("answer.c answer.h chat_loop.c cmd_detokenize.c cmd_generate.c cmd_parse.c " \
-        "cmd_run.c cmd_selftest.c cmd_template.c cmd_tokenize.c constraint.c constraint.h " \
+        "cmd_run.c cmd_template.c cmd_tokenize.c constraint.c constraint.h " \
         "conversation.c conversation.h generation.c generation.h json_lines.c json_lines.h " \
         "line_editor.h model_parts.c model_parts.h model_path.c model_path.h opened.h runner.c " \
         "sampling.c sampling.h token_text.c token_text.h", left)
