@@ -28,6 +28,7 @@ static int32_t tokens[TOKENS];
 static uint32_t vocab_size;
 static float *expected; /* [TOKENS][vocab_size] */
 static struct failing_files failing;
+static bool engine_was_left_out;
 static struct failing_allocator heap;
 
 static void must(mf_status status, const mf_error *why)
@@ -132,6 +133,7 @@ static bool open_all(struct opened *o, const struct setting *setting)
     must(mf_engine_open(&o->engine, &engine, &why), &why);
     mf_status status = mf_model_open(&o->model, o->engine, setting->path, &model, &why);
     if (status == MF_ERR_UNSUPPORTED) {
+        engine_was_left_out = true;
         print_message("    left out: %s\n", why.text);
         mf_engine_close(o->engine);
         return false;
@@ -374,6 +376,15 @@ static int remove_checkpoints(void **state)
     return rmdir(plain) + rmdir(packed) + rmdir(root);
 }
 
+/* The tests above leave out a read engine that this machine lacks: say so in the count. */
+static void every_read_engine_was_tried(void **state)
+{
+    (void)state;
+    if (!engine_was_left_out) return;
+    print_message("    SKIPPED: a read engine could not be opened here\n");
+    skip();
+}
+
 int main(void)
 {
     if (!getenv("MOEFLUX_SOURCE")) {
@@ -385,6 +396,7 @@ int main(void)
         cmocka_unit_test(a_file_is_cut_under_a_session),
         cmocka_unit_test(a_file_is_removed_under_a_session),
         cmocka_unit_test(a_packed_file_is_changed_under_a_session),
+        cmocka_unit_test(every_read_engine_was_tried),
     };
     return cmocka_run_group_tests(tests, make_checkpoints, remove_checkpoints);
 }

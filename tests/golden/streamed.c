@@ -27,6 +27,7 @@ static uint64_t resident_bytes, all_bytes; /* of the weights without experts; of
 static float *expected;                    /* [POSITIONS][vocab_size] */
 static float *found;
 static struct failing_files failing;
+static bool engine_was_left_out;
 
 static void must(mf_status status, const mf_error *why)
 {
@@ -146,6 +147,7 @@ static void check_setting(const struct setting *setting)
     mf_error why = { 0 };
     mf_status status = open_all(&o, setting, &why);
     if (status == MF_ERR_UNSUPPORTED) {
+        engine_was_left_out = true;
         print_message("    %s is left out: %s\n", setting->reader, why.text);
         close_all(&o);
         return;
@@ -318,6 +320,15 @@ static bool find_checkpoint(const char *name)
            is_checkpoint(getenv("MOEFLUX_FIXTURES"), "golden", name);
 }
 
+/* The tests above leave out a read engine that this machine lacks: say so in the count. */
+static void every_read_engine_was_tried(void **state)
+{
+    (void)state;
+    if (!engine_was_left_out) return;
+    print_message("    SKIPPED: a read engine could not be opened here\n");
+    skip();
+}
+
 int main(int count, char **arguments)
 {
     if (count != 2 || !find_checkpoint(arguments[1])) {
@@ -333,6 +344,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(mapped_experts_give_the_same_bits),
         cmocka_unit_test(unreliable_files_give_the_same_bits),
         cmocka_unit_test(a_prompt_reads_no_expert_twice),
+        cmocka_unit_test(every_read_engine_was_tried),
     };
     return cmocka_run_group_tests_name(arguments[1], tests, set_up, tear_down);
 }

@@ -21,6 +21,7 @@ enum { FILE_BYTES = 300 * 1024 + 77, READS = 200, READ_MAX = 20000 };
 static char path[] = "/tmp/moeflux-read-XXXXXX";
 static uint8_t content[FILE_BYTES];
 static struct failing_files failing;
+static bool engine_was_left_out;
 
 static int make_file(void **state)
 {
@@ -85,6 +86,7 @@ static bool begin(const struct trial *trial)
                                             .uncached = trial->uncached };
     mf_status status = async_reader_new(&reader, &options, &why);
     if (status == MF_ERR_UNSUPPORTED) {
+        engine_was_left_out = true;
         print_message("    %s is left out: %s\n", trial->label, why.text);
         file_close(&file);
         return false;
@@ -365,6 +367,15 @@ static void without_memory_there_is_no_reader(void **state)
     file_close(&file);
 }
 
+/* The tests above leave out a read engine that this machine lacks: say so in the count. */
+static void every_read_engine_was_tried(void **state)
+{
+    (void)state;
+    if (!engine_was_left_out) return;
+    print_message("    SKIPPED: a read engine could not be opened here\n");
+    skip();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -378,6 +389,7 @@ int main(void)
         cmocka_unit_test(a_read_outlives_the_thread_that_began_it),
         cmocka_unit_test(signals_are_left_to_the_caller),
         cmocka_unit_test(without_memory_there_is_no_reader),
+        cmocka_unit_test(every_read_engine_was_tried),
     };
     return cmocka_run_group_tests(tests, take_buffers, drop_buffers);
 }
