@@ -55,8 +55,9 @@ check_cppcheck()
 check_tidy()
 {
     mkdir -p "$build/tidy"
-    # Without flags that clang does not know; of the kernel sets one of each vector width.
-    sed -E 's/ -m(move|store)-max=[0-9]+//g' "$build/compile_commands.json" |
+    # Without ccache and flags that clang does not know; of the kernel sets one of each vector width.
+    sed -E 's/ -m(move|store)-max=[0-9]+//g; s/"command": "ccache /"command": "/' \
+        "$build/compile_commands.json" |
         tools/drop_commands.py 'libkernels_(avx2vnni|avx512|avx512vnni)\.a' \
         >"$build/tidy/compile_commands.json"
     tools/sources.sh src apps bench examples tests | grep '\.c$' |
