@@ -315,11 +315,23 @@ struct kernel_list {
     struct progress progress; /* else there is nothing to be seen for half a minute */
 };
 
+/* With the first figure: a wrong wish prints nothing. */
+static void print_kernel_head(const struct kernel_list *list)
+{
+    char text[256];
+
+    if (list->ceilings.thread_count > 0) {
+        ceilings_describe(&list->ceilings, text, sizeof text);
+        printf("machine            %s\n\n", text);
+    }
+    kernel_figure_print(NULL, &list->ceilings, stdout);
+}
+
 static void take_figure(void *user, const struct kernel_figure *figure)
 {
     struct kernel_list *list = user;
 
-    list->count++;
+    if (list->count++ == 0 && !list->figures) print_kernel_head(list);
     if (list->figures) {
         json_array_append_new(list->figures, kernel_figure_json_new(figure, &list->ceilings));
         progress_say(&list->progress, figure->operation, 0);
@@ -338,16 +350,10 @@ static mf_status bench_ops(const struct bench_settings *settings, mf_error *why)
                                           .set = settings->common.kernels,
                                           .only = settings->only };
     struct terminal terminal;
-    char text[256];
     mf_status status = measure_machine(&list.ceilings, settings, NULL, why);
 
     terminal_probe(&terminal);
     progress_begin(&list.progress, &terminal, "", "", 0);
-    if (status == MF_OK && !settings->json) {
-        ceilings_describe(&list.ceilings, text, sizeof text);
-        if (!settings->no_ceilings) printf("machine            %s\n\n", text);
-        kernel_figure_print(NULL, &list.ceilings, stdout);
-    }
     if (status == MF_OK) status = kernel_bench_run(&wishes, take_figure, &list, why);
     progress_end(&list.progress);
     if (status == MF_OK && list.count == 0) {
@@ -404,7 +410,9 @@ static int run(const void *settings_, const struct arguments *arguments)
     problem = find_problem(&settings);
     if (problem) return usage_error(&command_bench, "%s", problem);
     if (settings.ops) {
-        return bench_ops(&settings, &why) == MF_OK ? EXIT_DONE : report(&why);
+        mf_status status = bench_ops(&settings, &why);
+        if (status == MF_ERR_ARGUMENT) return usage_error(&command_bench, "%s", why.text);
+        return status == MF_OK ? EXIT_DONE : report(&why);
     }
     return bench_model(&settings);
 }

@@ -53,7 +53,10 @@ static mf_status open_parts(struct opened *out, const struct common_settings *se
         engine.trace = trace_file_take;
         engine.trace_user = out->trace;
     }
-    if (status == MF_OK) status = mf_engine_open(&out->engine, &engine, why);
+    if (status == MF_OK) {
+        status = mf_engine_open(&out->engine, &engine, why);
+        if (status == MF_ERR_ARGUMENT) report_as_usage(); /* such as --kernels NAME */
+    }
     if (status == MF_OK) status = mf_model_open(&out->model, out->engine, out->path, &model, why);
     return status;
 }

@@ -63,10 +63,17 @@ int streams_finish(int code)
     return EXIT_FAILED;
 }
 
+static bool wrong_usage;
+
+void report_as_usage(void)
+{
+    wrong_usage = true;
+}
+
 int report(const mf_error *why)
 {
     fprintf(stderr, "moeflux: %s\n", why->text[0] ? why->text : mf_status_text(why->status));
-    return EXIT_FAILED;
+    return wrong_usage ? EXIT_USAGE : EXIT_FAILED;
 }
 
 void output_failed(const mf_error *why)

@@ -28,8 +28,12 @@ void output_write(const void *bytes, size_t length);
 /* Flushes stdout; true when what is written there can no longer arrive: time to stop. */
 bool output_is_lost(void);
 
-/* "moeflux: <sentence>" on stderr; returns EXIT_FAILED. */
+/* "moeflux: <sentence>" on stderr; returns EXIT_FAILED, after report_as_usage EXIT_USAGE. */
 int report(const mf_error *why);
+
+/* The failure under way is one of the command line alone: an option's value that is wrong
+ * with every model.  (A value that does not fit this model is a failure of the work.) */
+void report_as_usage(void);
 
 /* The same, where no caller can return the status: streams_finish returns it. */
 void output_failed(const mf_error *why);

@@ -146,6 +146,23 @@ static void any_arguments_give_a_sentence_and_no_crash(void **state)
     assert_refused(&run, 2, "there is no command xxx");
 }
 
+/* 2: the command line is wrong with every model; 1: it does not fit this one. */
+static void wrong_values_end_with_2(void **state)
+{
+    struct run run = PROGRAM(NULL, "generate", "--tokens", "1", "--kernels", "nonsense");
+
+    (void)state;
+    assert_refused(&run, 2, "the kernel set \"nonsense\"");
+    run = PROGRAM(NULL, "generate", "--tokens", "1", "--backend", "nonsense");
+    assert_refused(&run, 2, "\"nonsense\" is not one of reference, cpu");
+    run = PROGRAM(NULL, "bench", "--ops", "--no-ceilings", "--kernels", "nonsense");
+    assert_refused(&run, 2, "the kernel set \"nonsense\"");
+    run = PROGRAM(NULL, "bench", "--ops", "--no-ceilings", "--only", "nothing");
+    assert_refused(&run, 2, "no operation and no format is called \"nothing\"");
+    run = PROGRAM(NULL, "generate", "--tokens", "1", "-c", "100000");
+    assert_refused(&run, 1, "the model goes to 4096 positions");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -156,6 +173,7 @@ int main(void)
         cmocka_unit_test(mistyped_commands_get_a_suggestion),
         cmocka_unit_test(mistyped_options_get_a_suggestion),
         cmocka_unit_test(any_arguments_give_a_sentence_and_no_crash),
+        cmocka_unit_test(wrong_values_end_with_2),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
