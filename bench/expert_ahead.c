@@ -16,6 +16,8 @@
 
 enum { MODES = 3, WINDOW = 512 };
 
+enum { MEASURED, NEVER, ALWAYS };
+
 static const char *const mode_names[MODES] = { "measured", "never", "always" };
 static mf_files slow_files;
 static useconds_t delay_us;
@@ -51,14 +53,18 @@ static int32_t *read_text(const mf_model *model, size_t *count)
 struct runner {
     mf_model *model;
     mf_sequence *session;
-    mf_stats stats;
+    mf_sequence_statistics sequence;
+    mf_model_statistics stats;
 };
 
-static void open_runner(struct runner *r, mf_engine *engine, mf_read_ahead mode)
+static void open_runner(struct runner *r, mf_engine *engine, int mode)
 {
     mf_error why;
-    mf_model_options options = { .read_ahead = mode };
-    mf_sequence_options small = { .context_length = WINDOW, .chunk_rows = 1 };
+    mf_model_options options = { .struct_size = sizeof options,
+                                 .read_ahead = mode == MEASURED ? NULL : mode_names[mode] };
+    mf_sequence_options small = { .struct_size = sizeof small,
+                                  .context_length = WINDOW,
+                                  .chunk_rows = 1 };
     must(mf_model_open(&r->model, engine, path, &options, &why), &why);
     must(mf_sequence_open(&r->session, r->model, &small, &why), &why);
     uint64_t all = expert_store_sizes(r->model->experts).slot_bytes;
@@ -80,7 +86,7 @@ static void feed(struct runner *r, size_t index, int32_t token)
 
 static void describe(const struct runner *r, int mode, size_t tokens)
 {
-    const mf_stats *s = &r->stats;
+    const mf_model_statistics *s = &r->stats;
     double uses = (double)(s->expert_hits + s->expert_misses);
     fprintf(stderr,
             "%-8s  depth %u, level %u at the end; %.1f%% hits; ahead %llu reads, %llu in time, "
@@ -104,22 +110,27 @@ static void compare(mf_engine *engine, const char *speed, size_t tokens)
 {
     struct runner runners[MODES];
     size_t count, settled = tokens / 4;
-    for (int mode = 0; mode < MODES; mode++)
-        open_runner(&runners[mode], engine, (mf_read_ahead)mode);
+    for (int mode = 0; mode < MODES; mode++) open_runner(&runners[mode], engine, mode);
     int32_t *ids = read_text(runners[0].model, &count);
     for (size_t i = 0; i < tokens; i++)
         for (int mode = 0; mode < MODES; mode++) {
-            if (i == settled) mf_sequence_reset_stats(runners[mode].session);
+            if (i == settled) {
+                mf_sequence_reset_stats(runners[mode].session);
+                mf_model_reset_stats(runners[mode].model);
+            }
             feed(&runners[mode], i, ids[i % count]);
         }
     fprintf(stderr, "%s\n", speed);
     for (int mode = 0; mode < MODES; mode++) {
-        mf_sequence_stats(runners[mode].session, &runners[mode].stats);
+        runners[mode].sequence = (mf_sequence_statistics)MF_SEQUENCE_STATISTICS_INIT;
+        runners[mode].stats = (mf_model_statistics)MF_MODEL_STATISTICS_INIT;
+        mf_sequence_stats(runners[mode].session, &runners[mode].sequence, NULL);
+        mf_model_stats(runners[mode].model, &runners[mode].stats, NULL);
         describe(&runners[mode], mode, tokens - settled);
     }
-    const mf_stats *never = &runners[MF_READ_AHEAD_NEVER].stats;
+    const mf_sequence_statistics *never = &runners[NEVER].sequence;
     for (int mode = 0; mode < MODES; mode++) {
-        const mf_stats *s = &runners[mode].stats;
+        const mf_sequence_statistics *s = &runners[mode].sequence;
         print_case(speed, "wait", mode, s->expert_wait_seconds, never->expert_wait_seconds,
                    tokens - settled);
         print_case(speed, "step", mode, s->decode_seconds, never->decode_seconds, tokens - settled);
@@ -138,7 +149,9 @@ int main(int count, char **arguments)
     slow_files = files_posix;
     slow_files.read = slow_read;
     slow_files.descriptor = NULL; /* every read goes through slow_read */
-    mf_engine_options options = { .thread_count = 1, .files = &slow_files };
+    mf_engine_options options = { .struct_size = sizeof options,
+                                  .thread_count = 1,
+                                  .files = &slow_files };
     must(mf_engine_open(&engine, &options, &why), &why);
     compare(engine, "page cache", tokens);
     delay_us = 2000;

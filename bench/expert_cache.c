@@ -92,7 +92,9 @@ static void feed_text(mf_model *model, mf_routes_function each, uint64_t slot_by
 {
     mf_error why;
     mf_sequence *session;
-    mf_sequence_options options = { .context_length = WINDOW, .chunk_rows = 1 };
+    mf_sequence_options options = { .struct_size = sizeof options,
+                                    .context_length = WINDOW,
+                                    .chunk_rows = 1 };
     must(mf_sequence_open(&session, model, &options, &why), &why);
     mf_sequence_watch_routes(session, each, NULL);
     if (slot_bytes) must(expert_store_set_budget(model->experts, slot_bytes, &why), &why);
@@ -297,8 +299,8 @@ int main(int count, char **arguments)
     mf_error why;
     mf_model *model;
     struct oracle oracle;
-    mf_engine_options options = { .thread_count = 1 };
-    mf_model_options model_options = { .read_ahead = MF_READ_AHEAD_NEVER };
+    mf_engine_options options = { .struct_size = sizeof options, .thread_count = 1 };
+    mf_model_options model_options = { .struct_size = sizeof model_options, .read_ahead = "never" };
     must(mf_engine_open(&engine, &options, &why), &why);
     must(mf_model_open(&model, engine, path, &model_options, &why), &why);
     read_text(model, text);

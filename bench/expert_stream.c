@@ -97,7 +97,8 @@ int main(int count, char **arguments)
     expert_us = count > 5 ? (uint64_t)atoi(arguments[5]) : 0;
     recall = count > 6 ? (uint64_t)atoi(arguments[6]) : 0;
     const char *path = count > 1 ? arguments[1] : "models/pebble";
-    mf_model_options options = { .memory_bytes =
+    mf_model_options options = { .struct_size = sizeof options,
+                                 .memory_bytes =
                                      count > 2 ? (uint64_t)atoll(arguments[2]) << 20 : 0 };
     must(mf_engine_open(&engine, NULL, &why), &why);
     must(mf_model_open(&model, engine, path, &options, &why), &why);

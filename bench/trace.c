@@ -141,7 +141,7 @@ static void measure(mf_sequence *session, struct tracer *tracers[KINDS], size_t 
 int main(int count, char **arguments)
 {
     const char *path = count > 1 ? arguments[1] : "models/pebble";
-    mf_engine_options options = { 0 };
+    mf_engine_options options = MF_ENGINE_OPTIONS_INIT;
     if (count > 2) options.thread_count = (uint32_t)strtoul(arguments[2], NULL, 10);
     size_t rounds = count > 3 ? strtoul(arguments[3], NULL, 10) : 200;
     rounds = min_size(max_size(rounds, 1), ROUNDS_MAX);

@@ -71,6 +71,33 @@ typedef struct mf_error {
 MF_API const char *mf_status_name(mf_status status);
 MF_API const char *mf_status_text(mf_status status);
 
+/* --------------------------------------------------------------- struct sizes
+ * Structs of options and of statistics begin with their size as the caller's compiler sees it, so
+ * that they can grow: the library takes the fields that the caller has, the others are 0, and
+ * statistics are filled as far as the caller's struct goes.  Begin with the type's initialiser:
+ *
+ *     mf_model_options options = MF_MODEL_OPTIONS_INIT;
+ *     options.memory_bytes = UINT64_C(8) << 30;
+ *
+ * A struct_size of 0 is MF_ERR_ARGUMENT.  Options that are all 0 but for their size are the
+ * defaults; so is a NULL pointer to options. */
+#ifdef __cplusplus
+extern "C++" {
+template <typename type> inline type mf_sized()
+{
+    type sized = type();
+    sized.struct_size = sizeof(type);
+    return sized;
+}
+}
+#define MF_SIZED(type) mf_sized<type>()
+#else
+#define MF_SIZED(type)                                                                             \
+    {                                                                                              \
+        .struct_size = sizeof(type)                                                                \
+    }
+#endif
+
 /* ------------------------------------------------- what the caller provides */
 
 /* Memory.  `alignment` is a power of two; NULL means there is none left.  Both must be callable
@@ -136,7 +163,7 @@ typedef enum mf_trace_kind {
 typedef struct mf_trace_event {
     mf_trace_kind kind;
     uint32_t worker;
-    const char *name;  /* static */
+    const char *name;  /* static string */
     uint64_t begin_ns; /* CLOCK_MONOTONIC */
     union {
         uint64_t end_ns; /* of a span */
@@ -155,8 +182,8 @@ typedef void (*mf_trace_function)(void *user, const mf_trace_event *events, size
 
 typedef struct mf_engine mf_engine;
 
-/* Zeroed options are good ones. */
 typedef struct mf_engine_options {
+    size_t struct_size;
     uint32_t thread_count; /* 0: one for every core this process may use */
     const char *backend;   /* "reference", "cpu"; NULL: the best one here */
     const char *kernels;   /* a kernel set by name, as in "avx2"; NULL: the best one here */
@@ -164,10 +191,11 @@ typedef struct mf_engine_options {
     void *log_user;
     const mf_allocator *allocator; /* NULL: the C heap; copied */
     const mf_files *files;         /* NULL: POSIX; copied */
-    bool profile;                  /* mf_stats has times by stage */
+    bool profile;                  /* statistics have times by stage */
     mf_trace_function trace;       /* NULL: no events; else `profile` is true, too */
     void *trace_user;
 } mf_engine_options;
+#define MF_ENGINE_OPTIONS_INIT MF_SIZED(mf_engine_options)
 
 /* `options` may be NULL. */
 MF_API mf_status mf_engine_open(mf_engine **out, const mf_engine_options *options, mf_error *why);
@@ -179,37 +207,32 @@ MF_API const char *mf_engine_kernels(const mf_engine *engine);
 /* Hands over the events that `trace` has not had yet, as closing does. */
 MF_API void mf_engine_flush_trace(mf_engine *engine);
 
-/* "0.1.0" */
+/* "0.2.0" */
 MF_API const char *mf_version(void);
 
 /* ------------------------------------------------------------------- model */
 
 typedef struct mf_model mf_model;
 
-/* Reading experts before they are asked for.  It changes no result. */
-typedef enum mf_read_ahead {
-    MF_READ_AHEAD_MEASURED, /* while it saves time */
-    MF_READ_AHEAD_NEVER,
-    MF_READ_AHEAD_ALWAYS
-} mf_read_ahead;
-
-/* Where experts live. */
-typedef enum mf_expert_mode {
-    MF_EXPERTS_BY_SIZE,  /* as the memory allows: resident, mapped or streamed */
-    MF_EXPERTS_RESIDENT, /* all of them in memory of their own, or the model is refused */
-    MF_EXPERTS_MAPPED    /* in the page cache, as the file lies there; if another process
-                            truncates the file meanwhile, this one may be killed */
-} mf_expert_mode;
-
+/* Choices by name: NULL is the default, a name that is not known is refused with those that are. */
 typedef struct mf_model_options {
-    uint64_t memory_bytes;      /* weights, sequences and experts, and the page cache that
-                                   reading them fills, stay below it; 0: what is free now */
+    size_t struct_size;
+    uint64_t memory_bytes;      /* weights, engine room, sequences and experts, and the page cache
+                                   that reading them fills, stay below it; 0: what is free now */
+    uint32_t context_length;    /* positions of the longest sequence, at most the model's limit;
+                                   0: 4096 */
+    uint32_t chunk_rows;        /* prompt rows in one step, at most; 0: as the memory suggests */
     uint32_t experts_per_token; /* 0, or more than the model has: as the model says */
-    mf_expert_mode expert_mode;
-    mf_read_ahead read_ahead;
-    const char *reader; /* of experts: "io_uring", "threads"; NULL: the best one here */
-    bool no_checksums;  /* the experts of a packed model are not compared as they arrive */
+    const char *expert_mode;    /* "resident": all in memory of their own, or the model is refused;
+                                   "mapped": in the page cache, as the file lies there (if another
+                                   process truncates the file, this one may be killed);
+                                   NULL: resident, mapped or streamed, as the memory allows */
+    const char *read_ahead;     /* of experts before they are asked for: "never", "always"; NULL:
+                                   while it saves time.  It changes no result */
+    const char *reader;         /* of experts: "io_uring", "threads"; NULL: the best one here */
+    bool skip_checksums;        /* of the experts of a packed model, as they arrive */
 } mf_model_options;
+#define MF_MODEL_OPTIONS_INIT MF_SIZED(mf_model_options)
 
 /* `path`: a checkpoint directory (safetensors of Hugging Face or MLX), a .gguf file, the first
  * one of a split checkpoint, or what `moeflux convert` has made of these.  Everything is bound and checked here: a file
@@ -248,9 +271,11 @@ MF_API const char *mf_model_token_bytes(const mf_model *model, int32_t token, si
 typedef struct mf_sequence mf_sequence;
 
 typedef struct mf_sequence_options {
-    uint32_t context_length; /* positions; 0: the model's, at most 4096 */
-    uint32_t chunk_rows;     /* prompt rows in one step; 0: 2048, or 512 with less than 4 GiB */
+    size_t struct_size;
+    uint32_t context_length; /* positions; 0: as the model's options say, which is the most */
+    uint32_t chunk_rows;     /* prompt rows in one step; 0, or more than the model's: as those */
 } mf_sequence_options;
+#define MF_SEQUENCE_OPTIONS_INIT MF_SIZED(mf_sequence_options)
 
 MF_API mf_status mf_sequence_open(mf_sequence **out, mf_model *model,
                                   const mf_sequence_options *options, mf_error *why);
@@ -310,12 +335,14 @@ MF_API void mf_sequence_watch_routes(mf_sequence *sequence, mf_routes_function e
 typedef struct mf_sampler mf_sampler;
 
 typedef struct mf_sampler_options {
+    size_t struct_size;
     float temperature; /* 0: always the most likely token */
     uint32_t top_k;    /* 0: off */
     float top_p;       /* 0 or 1: off */
     float min_p;       /* 0: off */
     uint64_t seed;     /* same seed, same text */
 } mf_sampler_options;
+#define MF_SAMPLER_OPTIONS_INIT MF_SIZED(mf_sampler_options)
 
 /* `options` NULL: greedy. */
 MF_API mf_status mf_sampler_open(mf_sampler **out, const mf_model *model,
@@ -327,37 +354,49 @@ MF_API int32_t mf_sampler_pick(mf_sampler *sampler, const float *logits);
 
 /* -------------------------------------------------------------- statistics */
 
-/* Since the sequence was opened or mf_sequence_reset_stats.  What is counted of experts and of the
- * disk is the model's: all its sequences add to it, and each of them can reset it. */
-typedef struct mf_stats {
+/* Room for stages that later versions add. */
+enum { MF_STAGE_CAPACITY = 32 };
+
+/* Of one sequence, since it was opened or reset. */
+typedef struct mf_sequence_statistics {
+    size_t struct_size;
     uint64_t prompt_tokens; /* fed as MF_PHASE_PROMPT */
     uint64_t decode_tokens; /* fed as MF_PHASE_GENERATED */
     double prompt_seconds;
     double decode_seconds;
-    double attention_seconds; /* the half of a layer before routing */
-    double expert_wait_seconds;
-    double expert_seconds; /* routed experts, and the half of a layer after routing */
-    double head_seconds;   /* final norm and output matrix */
-    uint64_t expert_hits;  /* expert was in memory */
-    uint64_t expert_misses;
-    uint64_t expert_bytes_read; /* all of them, also those that were read ahead in vain */
-    uint64_t experts_present;   /* of experts_total, in memory now */
-    uint64_t experts_total;
+    double attention_seconds;   /* the half of a layer before routing */
+    double expert_seconds;      /* routed experts, and the half of a layer after routing */
+    double expert_wait_seconds; /* for experts, while nothing could be computed */
+    double head_seconds;        /* final norm and output matrix */
+    /* by mf_stage, in prompts and in decode; all 0 unless the engine's `profile` is on */
+    double prompt_stage_seconds[MF_STAGE_CAPACITY];
+    double decode_stage_seconds[MF_STAGE_CAPACITY];
+} mf_sequence_statistics;
+#define MF_SEQUENCE_STATISTICS_INIT MF_SIZED(mf_sequence_statistics)
 
-    const char *expert_mode;    /* "resident": a slot for every expert; "streamed": fewer;
+/* Of a model's experts and of the disk, since it was opened or reset: all sequences together. */
+typedef struct mf_model_statistics {
+    size_t struct_size;
+    const char *expert_mode;   /* "resident": a slot for every expert; "streamed": fewer;
                                    "mapped": none, they are used as the page cache has them */
-    const char *expert_reader;  /* "io_uring", "threads" */
-    bool expert_direct;         /* reads pass by the page cache */
+    const char *expert_reader; /* "io_uring", "threads" */
+    bool expert_direct;        /* reads pass by the page cache */
+    uint64_t experts_present;  /* of experts_total, in memory now */
+    uint64_t experts_total;
     uint64_t expert_slots;      /* experts that fit in memory */
     uint64_t expert_slot_bytes; /* of all of them */
-    uint64_t expert_waits;      /* times that nothing could be computed */
+    uint64_t expert_hits;       /* expert was in memory */
+    uint64_t expert_misses;
+    uint64_t expert_bytes_read; /* all of them, also those that were read ahead in vain */
+    uint64_t expert_waits;      /* times that nothing could be computed, … */
+    double expert_wait_seconds; /* … and how long */
     uint64_t expert_evictions;
     uint64_t expert_ahead_reads;  /* experts read before they were asked for, … */
     uint64_t expert_ahead_hits;   /* … in time (counted among the hits), … */
     uint64_t expert_ahead_late;   /* … still under way then (counted among the misses), … */
     uint64_t expert_ahead_wasted; /* … or given up without having been used */
     uint64_t expert_ahead_bytes, expert_wasted_bytes;
-    uint32_t expert_ahead_level; /* how much is read ahead now: 0 (nothing) … 4 */
+    uint32_t expert_ahead_level; /* how much is read ahead now: 0 is nothing */
     uint64_t expert_predictions; /* of experts that were not in memory, … */
     uint64_t expert_predictions_right;
     double expert_predict_seconds; /* … and what they took */
@@ -367,14 +406,14 @@ typedef struct mf_stats {
     double disk_seconds; /* in which at least one read was under way */
     uint32_t disk_depth; /* reads that are under way at a time, at most */
     bool disk_staged;    /* they pass through buffers, because that is faster here */
+} mf_model_statistics;
+#define MF_MODEL_STATISTICS_INIT MF_SIZED(mf_model_statistics)
 
-    /* by mf_stage, in prompts and in decode; all 0 unless the engine's `profile` is on */
-    double prompt_stage_seconds[MF_STAGE_COUNT];
-    double decode_stage_seconds[MF_STAGE_COUNT];
-} mf_stats;
-
-MF_API void mf_sequence_stats(const mf_sequence *sequence, mf_stats *out);
+MF_API mf_status mf_sequence_stats(const mf_sequence *sequence, mf_sequence_statistics *out,
+                                   mf_error *why);
 MF_API void mf_sequence_reset_stats(mf_sequence *sequence);
+MF_API mf_status mf_model_stats(const mf_model *model, mf_model_statistics *out, mf_error *why);
+MF_API void mf_model_reset_stats(mf_model *model);
 
 /* ------------------------------------------------------------------ context
  * One sequence of one model behind one handle, with positions given by the

@@ -14,20 +14,7 @@
 #include "moeflux.h"
 
 #ifdef __cplusplus
-/* All zeros but the size. */
-template <typename T> inline T mf_tools_sized()
-{
-    T value = T();
-    value.struct_size = sizeof(T);
-    return value;
-}
-#define MF_TOOLS_INIT(type) mf_tools_sized<type>()
 extern "C" {
-#else
-#define MF_TOOLS_INIT(type)                                                                        \
-    {                                                                                              \
-        .struct_size = sizeof(type)                                                                \
-    }
 #endif
 
 /* ------------------------------------------------------------- checkpoints */
@@ -45,7 +32,7 @@ typedef struct mf_model_shape {
     uint32_t dense_width;                              /* of layers without experts */
 } mf_model_shape;
 
-#define MF_MODEL_SHAPE_INIT MF_TOOLS_INIT(mf_model_shape)
+#define MF_MODEL_SHAPE_INIT MF_SIZED(mf_model_shape)
 
 MF_API void mf_model_get_shape(const mf_model *model, mf_model_shape *out);
 
@@ -97,7 +84,7 @@ typedef struct mf_description_info {
     const char *packed_layout, *packed_name, *packed_kind, *packed_fingerprint;
     const char *packed_experts, *packed_rest;
 } mf_description_info;
-#define MF_DESCRIPTION_INFO_INIT MF_TOOLS_INIT(mf_description_info)
+#define MF_DESCRIPTION_INFO_INIT MF_SIZED(mf_description_info)
 
 MF_API mf_status mf_description_open(mf_description **out, const char *path, mf_error *why);
 MF_API void mf_description_close(mf_description *description);
@@ -134,7 +121,7 @@ typedef struct mf_plan_options {
     uint32_t context_length; /* of the sequence; 0: the model's, at most 4096 */
     uint32_t chunk_rows;     /* 0: as mf_sequence_open has it */
 } mf_plan_options;
-#define MF_PLAN_OPTIONS_INIT MF_TOOLS_INIT(mf_plan_options)
+#define MF_PLAN_OPTIONS_INIT MF_SIZED(mf_plan_options)
 
 /* What a run with one sequence would hold in memory. */
 typedef struct mf_plan {
@@ -151,7 +138,7 @@ typedef struct mf_plan {
     uint64_t experts_in_memory, expert_count;
     char expert_mode[16]; /* "resident", "mapped", "streamed" */
 } mf_plan;
-#define MF_PLAN_INIT MF_TOOLS_INIT(mf_plan)
+#define MF_PLAN_INIT MF_SIZED(mf_plan)
 
 /* Reads headers, no weights; a plan that does not fit is no failure.  `options` may be NULL. */
 MF_API mf_status mf_model_plan(mf_plan *out, const char *path, const mf_plan_options *options,
@@ -173,7 +160,7 @@ typedef struct mf_convert_options {
     void (*progress)(void *user, mf_convert_stage stage, uint64_t done, uint64_t total);
     void *progress_user;
 } mf_convert_options;
-#define MF_CONVERT_OPTIONS_INIT MF_TOOLS_INIT(mf_convert_options)
+#define MF_CONVERT_OPTIONS_INIT MF_SIZED(mf_convert_options)
 
 typedef struct mf_convert_result {
     size_t struct_size;
@@ -185,7 +172,7 @@ typedef struct mf_convert_result {
     uint64_t experts, expert_layers;
     uint64_t requantised, kept; /* matrices that were asked to change: did, did not */
 } mf_convert_result;
-#define MF_CONVERT_RESULT_INIT MF_TOOLS_INIT(mf_convert_result)
+#define MF_CONVERT_RESULT_INIT MF_SIZED(mf_convert_result)
 
 /* The checkpoint `source` into the packed layout at `target`, which appears when it is complete.
  * `out` and `options` may be NULL; *out is filled after a failure, too. */
@@ -218,7 +205,7 @@ typedef struct mf_route_trace_info {
     uint64_t all_slots_bytes; /* of slots for every expert */
     double step_seconds;      /* of a token that waits for no read; 0: unknown */
 } mf_route_trace_info;
-#define MF_ROUTE_TRACE_INFO_INIT MF_TOOLS_INIT(mf_route_trace_info)
+#define MF_ROUTE_TRACE_INFO_INIT MF_SIZED(mf_route_trace_info)
 
 /* `bytes` is borrowed until close.  Everything is checked here. */
 MF_API mf_status mf_route_trace_open(mf_route_trace **out, const void *bytes, size_t count,
@@ -250,7 +237,7 @@ typedef struct mf_simulation_options {
     uint64_t slot_bytes;   /* of the slots for experts */
     uint32_t rows;         /* tokens of a step; 0: as they were recorded */
 } mf_simulation_options;
-#define MF_SIMULATION_OPTIONS_INIT MF_TOOLS_INIT(mf_simulation_options)
+#define MF_SIMULATION_OPTIONS_INIT MF_SIZED(mf_simulation_options)
 
 typedef struct mf_simulation_result {
     size_t struct_size;
@@ -260,7 +247,7 @@ typedef struct mf_simulation_result {
     uint64_t uses, hits; /* experts that steps asked for; that were in memory then */
     uint64_t bytes_read;
 } mf_simulation_result;
-#define MF_SIMULATION_RESULT_INIT MF_TOOLS_INIT(mf_simulation_result)
+#define MF_SIMULATION_RESULT_INIT MF_SIZED(mf_simulation_result)
 
 /* Replays a trace against a cache.  MF_ERR_MEMORY: it holds less than one token needs. */
 MF_API mf_status mf_simulate(mf_simulation_result *out, const mf_route_trace *trace,
@@ -282,7 +269,7 @@ typedef struct mf_ceilings {
     double disk_bytes; /* reads at scattered places of a model's files */
     bool disk_direct;  /* the file system let them pass by the page cache */
 } mf_ceilings;
-#define MF_CEILINGS_INIT MF_TOOLS_INIT(mf_ceilings)
+#define MF_CEILINGS_INIT MF_SIZED(mf_ceilings)
 
 /* Takes about a second; thread_count 0: one for every core. */
 MF_API mf_status mf_ceilings_measure(mf_ceilings *ceilings, uint32_t thread_count, mf_error *why);
@@ -310,7 +297,7 @@ typedef struct mf_workload {
     double head_flops;
     double pair_flops; /* of attention, for one token and one position */
 } mf_workload;
-#define MF_WORKLOAD_INIT MF_TOOLS_INIT(mf_workload)
+#define MF_WORKLOAD_INIT MF_SIZED(mf_workload)
 
 MF_API void mf_model_workload(const mf_model *model, mf_workload *out);
 

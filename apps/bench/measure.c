@@ -173,15 +173,15 @@ static mf_status run_once(struct runner *r, const struct bench_test *test, doubl
 
 static mf_status run_round(struct runner *r, struct bench_test *test, mf_error *why)
 {
-    mf_stats before, after;
+    mf_model_statistics before = MF_MODEL_STATISTICS_INIT, after = before;
     double seconds;
     tell(r, BENCH_TIMING, test);
     if (r->plan->probe && test->kind == BENCH_DECODE)
         test->memory[test->rounds_done] = r->plan->probe(r->plan->probe_user);
-    mf_sequence_stats(r->session, &before);
+    mf_model_stats(r->session->model, &before, NULL);
     mf_status status = run_once(r, test, &seconds, why);
     if (status != MF_OK) return status;
-    mf_sequence_stats(r->session, &after);
+    mf_model_stats(r->session->model, &after, NULL);
     test->rates[test->rounds_done++] = seconds > 0 ? test->tokens / seconds : 0;
     test->seconds += seconds;
     test->expert_hits += after.expert_hits - before.expert_hits;

@@ -284,9 +284,9 @@ static void answer_last(struct runner *runner, size_t before)
     enum generation_end end = END_OF_TEXT;
     json_t *messages = runner->conversation.messages;
     mf_error why = { .text = "" };
-    mf_stats stats;
+    struct run_statistics stats;
 
-    mf_sequence_reset_stats(runner->opened.session);
+    statistics_reset(&runner->opened);
     if (take_turn(runner, &end, &why) != MF_OK) {
         /* As if it had not been said: the same can be tried again. */
         while (json_array_size(messages) > before) json_array_remove(messages, before);
@@ -296,7 +296,7 @@ static void answer_last(struct runner *runner, size_t before)
     fflush(stdout);
     if (end == END_BY_INTERRUPT) say(runner, "(stopped)");
     if (end == END_OF_CONTEXT) say(runner, "(the context is full; /reset, or more with -c)");
-    mf_sequence_stats(runner->opened.session, &stats);
+    statistics_read(&stats, &runner->opened);
     if (!runner->settings->quiet) statistics_print_line(&stats, &runner->terminal);
     if (runner->answer.message.call_count > 0) say(runner, "(/tool TEXT tells what a tool gave)");
     putchar('\n'); /* sets the turns apart */

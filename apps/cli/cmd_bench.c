@@ -171,7 +171,8 @@ static mf_status open_session(struct opened *opened, const struct bench_settings
 {
     uint64_t context =
         settings->common.context.given ? settings->common.context.value : plan->longest;
-    mf_sequence_options session = { .context_length = (uint32_t)min_size(context, UINT32_MAX),
+    mf_sequence_options session = { .struct_size = sizeof session,
+                                    .context_length = (uint32_t)min_size(context, UINT32_MAX),
                                     .chunk_rows = (uint32_t)settings->common.prompt_chunk.value };
 
     return mf_sequence_open(&opened->session, opened->model, &session, why);
@@ -195,9 +196,9 @@ static void make_report(struct bench_report *out, const struct bench_run *run,
                         const mf_workload *workload)
 {
     const struct opened *opened = &run->opened;
-    mf_stats stats;
+    mf_model_statistics stats = MF_MODEL_STATISTICS_INIT;
 
-    mf_sequence_stats(opened->session, &stats);
+    mf_model_stats(opened->model, &stats, NULL);
     *out = (struct bench_report){ .plan = &run->plan,
                                   .workload = workload,
                                   .ceilings = run->ceilings,
@@ -228,18 +229,38 @@ static mf_status show_report(struct bench_run *run, mf_error *why)
     return output_file_commit(&run->plot, why);
 }
 
+static struct bench_wishes wishes_of(const struct bench_settings *settings, bool recurrent)
+{
+    return (struct bench_wishes){ .prompts = settings->prompts.values,
+                                  .prompt_count = settings->prompts.count,
+                                  .counts = settings->counts.values,
+                                  .count_count = settings->counts.count,
+                                  .depths = settings->depths.values,
+                                  .depth_count = settings->depths.count,
+                                  .rounds = settings->rounds.value,
+                                  .warm_up = !settings->no_warm_up,
+                                  .recurrent = recurrent };
+}
+
+/* The model is opened for the longest sequence that any of the tests may need. */
+static mf_status open_model(struct opened *out, const struct bench_settings *settings,
+                            mf_error *why)
+{
+    struct common_settings common = settings->common;
+    struct bench_wishes wishes = wishes_of(settings, true);
+    struct bench_plan plan;
+    mf_status status = bench_plan_make(&plan, &wishes, why);
+
+    if (status != MF_OK) return status;
+    if (!common.context.given) common.context.value = plan.longest;
+    bench_plan_free(&plan);
+    return opened_open_model(out, &common, why);
+}
+
 static mf_status make_plan(struct bench_run *run, mf_error *why)
 {
     const struct bench_settings *settings = run->settings;
-    struct bench_wishes wishes = { .prompts = settings->prompts.values,
-                                   .prompt_count = settings->prompts.count,
-                                   .counts = settings->counts.values,
-                                   .count_count = settings->counts.count,
-                                   .depths = settings->depths.values,
-                                   .depth_count = settings->depths.count,
-                                   .rounds = settings->rounds.value,
-                                   .warm_up = !settings->no_warm_up,
-                                   .recurrent = is_recurrent(run->opened.model) };
+    struct bench_wishes wishes = wishes_of(settings, is_recurrent(run->opened.model));
     mf_status status = bench_plan_make(&run->plan, &wishes, why);
 
     if (status != MF_OK) return status;
@@ -278,7 +299,7 @@ static mf_status bench(struct bench_run *run, mf_error *why)
 
     if (settings->plot) status = output_file_open(&run->plot, settings->plot, why);
     if (status == MF_OK) status = measure_machine(&run->ceilings, settings, NULL, why);
-    if (status == MF_OK) status = opened_open_model(opened, &settings->common, why);
+    if (status == MF_OK) status = open_model(opened, settings, why);
     if (status == MF_OK) status = make_plan(run, why);
     if (status == MF_OK) status = open_session(opened, settings, &run->plan, why);
     if (status == MF_OK)

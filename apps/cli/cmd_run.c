@@ -75,7 +75,7 @@ static mf_status run_once(struct runner *runner, const char *text, size_t text_l
     bool raw = runner->settings->raw;
     char *prompt = NULL;
     size_t length = 0;
-    mf_stats stats;
+    struct run_statistics stats;
     mf_status status;
 
     if (!raw && !runner->conversation.chat) {
@@ -89,7 +89,7 @@ static mf_status run_once(struct runner *runner, const char *text, size_t text_l
     if (end == END_OF_CONTEXT) note("the context is full (-c sets its size)");
     if (end == END_BY_INTERRUPT) *code = EXIT_INTERRUPTED;
     fflush(stdout);
-    mf_sequence_stats(runner->opened.session, &stats);
+    statistics_read(&stats, &runner->opened);
     statistics_report(&runner->opened, &runner->settings->common);
     if (!runner->settings->common.stats && !runner->settings->quiet) {
         statistics_print_line(&stats, &runner->terminal);

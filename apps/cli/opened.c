@@ -14,38 +14,31 @@ static void pass_note(void *user, mf_log_level level, const char *text)
 }
 
 /* "auto" is the same as nothing. */
-static bool is_named(const char *choice)
+static const char *named(const char *choice)
 {
-    return choice && strcmp(choice, "auto") != 0;
-}
-
-static mf_expert_mode expert_mode_of(const char *choice)
-{
-    if (!is_named(choice)) return MF_EXPERTS_BY_SIZE;
-    return strcmp(choice, "mapped") == 0 ? MF_EXPERTS_MAPPED : MF_EXPERTS_RESIDENT;
-}
-
-static mf_read_ahead read_ahead_of(const char *choice)
-{
-    if (!is_named(choice)) return MF_READ_AHEAD_MEASURED;
-    return strcmp(choice, "always") == 0 ? MF_READ_AHEAD_ALWAYS : MF_READ_AHEAD_NEVER;
+    return choice && strcmp(choice, "auto") != 0 ? choice : NULL;
 }
 
 static mf_status open_parts(struct opened *out, const struct common_settings *settings,
                             mf_error *why)
 {
     mf_engine_options engine = {
+        .struct_size = sizeof engine,
         .thread_count = (uint32_t)settings->threads.value,
         .backend = settings->backend,
         .kernels = settings->kernels,
         .log = pass_note,
         .profile = settings->stats || settings->stats_json,
     };
-    mf_model_options model = { .memory_bytes = settings->memory_bytes.value,
-                               .expert_mode = expert_mode_of(settings->expert_mode),
-                               .read_ahead = read_ahead_of(settings->read_ahead),
-                               .reader = is_named(settings->reader) ? settings->reader : NULL,
-                               .no_checksums = settings->no_checksums };
+    mf_model_options model = { .struct_size = sizeof model,
+                               .memory_bytes = settings->memory_bytes.value,
+                               .context_length =
+                                   (uint32_t)min_size(settings->context.value, UINT32_MAX),
+                               .chunk_rows = (uint32_t)settings->prompt_chunk.value,
+                               .expert_mode = named(settings->expert_mode),
+                               .read_ahead = named(settings->read_ahead),
+                               .reader = named(settings->reader),
+                               .skip_checksums = settings->no_checksums };
     mf_status status = model_path_resolve(out->path, settings->model, why);
 
     if (status == MF_OK && settings->trace) {
@@ -75,7 +68,8 @@ mf_status opened_open_model(struct opened *out, const struct common_settings *se
 
 mf_status opened_open(struct opened *out, const struct common_settings *settings, mf_error *why)
 {
-    mf_sequence_options session = { .context_length = (uint32_t)settings->context.value,
+    mf_sequence_options session = { .struct_size = sizeof session,
+                                    .context_length = (uint32_t)settings->context.value,
                                     .chunk_rows = (uint32_t)settings->prompt_chunk.value };
     mf_status status = opened_open_model(out, settings, why);
 

@@ -11,25 +11,40 @@ double rate_per_second(uint64_t count, double seconds)
 }
 
 /* Percent of expert uses that needed no read; 100 when there were none. */
-static double hit_percent(const mf_stats *stats)
+static double hit_percent(const mf_model_statistics *stats)
 {
     uint64_t uses = stats->expert_hits + stats->expert_misses;
 
     return uses ? 100.0 * (double)stats->expert_hits / (double)uses : 100.0;
 }
 
-void statistics_print_line(const mf_stats *stats, const struct terminal *terminal)
+void statistics_print_line(const struct run_statistics *stats, const struct terminal *terminal)
 {
+    const mf_sequence_statistics *sequence = &stats->sequence;
+
     fprintf(stderr, "%s%llu prompt tokens at %.0f/s, %llu tokens at %.0f/s",
             terminal_style(terminal->colour_err, STYLE_DIM),
-            (unsigned long long)stats->prompt_tokens,
-            rate_per_second(stats->prompt_tokens, stats->prompt_seconds),
-            (unsigned long long)stats->decode_tokens,
-            rate_per_second(stats->decode_tokens, stats->decode_seconds));
-    if (stats->expert_hits + stats->expert_misses > 0) {
-        fprintf(stderr, ", experts %.1f%% from memory", hit_percent(stats));
+            (unsigned long long)sequence->prompt_tokens,
+            rate_per_second(sequence->prompt_tokens, sequence->prompt_seconds),
+            (unsigned long long)sequence->decode_tokens,
+            rate_per_second(sequence->decode_tokens, sequence->decode_seconds));
+    if (stats->model.expert_hits + stats->model.expert_misses > 0) {
+        fprintf(stderr, ", experts %.1f%% from memory", hit_percent(&stats->model));
     }
     fprintf(stderr, "%s\n", terminal_style(terminal->colour_err, STYLE_PLAIN));
+}
+
+void statistics_read(struct run_statistics *out, const struct opened *opened)
+{
+    *out = (struct run_statistics){ MF_SEQUENCE_STATISTICS_INIT, MF_MODEL_STATISTICS_INIT };
+    mf_sequence_stats(opened->session, &out->sequence, NULL);
+    mf_model_stats(opened->model, &out->model, NULL);
+}
+
+void statistics_reset(const struct opened *opened)
+{
+    mf_sequence_reset_stats(opened->session);
+    mf_model_reset_stats(opened->model);
 }
 
 static void print_speed(const char *name, uint64_t tokens, double seconds)
@@ -44,7 +59,7 @@ static double percent_of(double part, double total)
 }
 
 /* Stages are measured with --stats from the start, not when a chat asks for them. */
-static bool has_stages(const mf_stats *stats)
+static bool has_stages(const mf_sequence_statistics *stats)
 {
     double sum = 0;
 
@@ -55,7 +70,7 @@ static bool has_stages(const mf_stats *stats)
 }
 
 /* A line for each stage that took time: its share of the prompts' time and of decode's. */
-static void print_stages(const mf_stats *stats, const char *bold, const char *plain)
+static void print_stages(const mf_sequence_statistics *stats, const char *bold, const char *plain)
 {
     double prompt_left = stats->prompt_seconds, decode_left = stats->decode_seconds;
 
@@ -76,7 +91,7 @@ static void print_stages(const mf_stats *stats, const char *bold, const char *pl
 }
 
 /* In the order of the numbers: where each use of an expert found it. */
-static void print_experts(const mf_stats *stats)
+static void print_experts(const mf_model_statistics *stats)
 {
     char size[32];
     uint64_t late = stats->expert_ahead_late;
@@ -100,7 +115,7 @@ static void print_experts(const mf_stats *stats)
             (unsigned long long)stats->experts_present, (unsigned long long)stats->experts_total);
 }
 
-static void print_disk(const mf_stats *stats)
+static void print_disk(const mf_model_statistics *stats)
 {
     char size[32];
 
@@ -114,19 +129,20 @@ static void print_disk(const mf_stats *stats)
             1e-6 * rate_per_second(stats->disk_bytes, stats->disk_seconds));
 }
 
-static void print_table(const mf_stats *stats, const struct terminal *terminal)
+static void print_table(const struct run_statistics *stats, const struct terminal *terminal)
 {
     const char *bold = terminal_style(terminal->colour_err, STYLE_BOLD);
     const char *plain = terminal_style(terminal->colour_err, STYLE_PLAIN);
+    const mf_sequence_statistics *sequence = &stats->sequence;
 
     fprintf(stderr, "%sspeed%s\n", bold, plain);
-    print_speed("prompt", stats->prompt_tokens, stats->prompt_seconds);
-    print_speed("generated", stats->decode_tokens, stats->decode_seconds);
-    if (has_stages(stats)) print_stages(stats, bold, plain);
+    print_speed("prompt", sequence->prompt_tokens, sequence->prompt_seconds);
+    print_speed("generated", sequence->decode_tokens, sequence->decode_seconds);
+    if (has_stages(sequence)) print_stages(sequence, bold, plain);
     fprintf(stderr, "%sexperts%s\n", bold, plain);
-    print_experts(stats);
+    print_experts(&stats->model);
     fprintf(stderr, "%sdisk%s\n", bold, plain);
-    print_disk(stats);
+    print_disk(&stats->model);
 }
 
 /* ------------------------------------------------------------- expert map */
@@ -188,7 +204,7 @@ static void print_map(const mf_model *model, const struct terminal *terminal)
 
 /* -------------------------------------------------------------------- JSON */
 
-static json_t *experts_json_new(const mf_stats *s)
+static json_t *experts_json_new(const mf_model_statistics *s)
 {
     return json_pack(
         "{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:I,s:I,s:f,s:f}", "mode",
@@ -219,8 +235,11 @@ static json_t *stages_json_new(const double *seconds)
     return out;
 }
 
-static json_t *stats_json_new(const mf_stats *s)
+static json_t *stats_json_new(const struct run_statistics *stats)
 {
+    const mf_sequence_statistics *s = &stats->sequence;
+    const mf_model_statistics *m = &stats->model;
+
     return json_pack("{s:{s:I,s:f,s:o},s:{s:I,s:f,s:o},s:{s:f,s:f,s:f,s:f},s:o,s:{s:s,s:b,s:b,s:i,"
                      "s:I,s:I,s:I,s:f}}",
                      "prompt", "tokens", (json_int_t)s->prompt_tokens, "seconds", s->prompt_seconds,
@@ -228,20 +247,20 @@ static json_t *stats_json_new(const mf_stats *s)
                      (json_int_t)s->decode_tokens, "seconds", s->decode_seconds, "stages",
                      stages_json_new(s->decode_stage_seconds), "seconds", "attention",
                      s->attention_seconds, "expert_wait", s->expert_wait_seconds, "experts",
-                     s->expert_seconds, "head", s->head_seconds, "experts", experts_json_new(s),
-                     "disk", "reader", s->expert_reader, "direct", (int)s->expert_direct, "staged",
-                     (int)s->disk_staged, "depth", (int)s->disk_depth, "reads",
-                     (json_int_t)s->disk_reads, "retries", (json_int_t)s->disk_retries, "bytes",
-                     (json_int_t)s->disk_bytes, "seconds", s->disk_seconds);
+                     s->expert_seconds, "head", s->head_seconds, "experts", experts_json_new(m),
+                     "disk", "reader", m->expert_reader, "direct", (int)m->expert_direct, "staged",
+                     (int)m->disk_staged, "depth", (int)m->disk_depth, "reads",
+                     (json_int_t)m->disk_reads, "retries", (json_int_t)m->disk_retries, "bytes",
+                     (json_int_t)m->disk_bytes, "seconds", m->disk_seconds);
 }
 
 void statistics_print(const struct opened *opened)
 {
     struct terminal terminal;
-    mf_stats stats;
+    struct run_statistics stats;
 
     terminal_probe(&terminal);
-    mf_sequence_stats(opened->session, &stats);
+    statistics_read(&stats, opened);
     print_table(&stats, &terminal);
     print_map(opened->model, &terminal);
 }
@@ -250,8 +269,8 @@ void statistics_report(const struct opened *opened, const struct common_settings
 {
     if (settings->stats) statistics_print(opened);
     if (!settings->stats_json) return;
-    mf_stats stats;
-    mf_sequence_stats(opened->session, &stats);
+    struct run_statistics stats;
+    statistics_read(&stats, opened);
     json_t *line = stats_json_new(&stats);
     json_dumpf(line, stderr, JSON_COMPACT);
     fputc('\n', stderr);

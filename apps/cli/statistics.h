@@ -5,8 +5,17 @@
 #include "opened.h"
 #include "terminal.h"
 
+struct run_statistics {
+    mf_sequence_statistics sequence;
+    mf_model_statistics model;
+};
+
+/* Since the sequence and the model were opened, or since the reset of both. */
+void statistics_read(struct run_statistics *out, const struct opened *opened);
+void statistics_reset(const struct opened *opened);
+
 /* "8 prompt tokens at 410/s, 64 tokens at 395/s, experts 100.0% from memory" */
-void statistics_print_line(const mf_stats *stats, const struct terminal *terminal);
+void statistics_print_line(const struct run_statistics *stats, const struct terminal *terminal);
 
 /* Speed, times by stage, experts, and which of them each layer used. */
 void statistics_print(const struct opened *opened);

@@ -27,8 +27,10 @@ mf_status mf_engine_open(mf_engine **out, const mf_engine_options *options, mf_e
 {
     if (!out) return api_missing(why, "out");
     *out = NULL;
-    mf_engine_options none = { 0 };
-    if (!options) options = &none;
+    mf_engine_options own;
+    mf_status status = api_options_in(&own, sizeof own, options, "MF_ENGINE_OPTIONS_INIT", why);
+    if (status != MF_OK) return status;
+    options = &own;
     mf_allocator allocator = options->allocator ? *options->allocator : allocator_heap;
     mf_engine *engine = api_new_handle(&allocator, sizeof *engine);
     if (!engine) return fail_memory(why, sizeof *engine);
@@ -39,7 +41,7 @@ mf_status mf_engine_open(mf_engine **out, const mf_engine_options *options, mf_e
     machine_probe(&engine->machine);
 
     unsigned threads = options->thread_count ? options->thread_count : engine->machine.core_count;
-    mf_status status = choose_kernels(engine, options, why);
+    status = choose_kernels(engine, options, why);
     if (status == MF_OK) status = thread_pool_new(&engine->pool, &engine->allocator, threads, why);
     if (status == MF_OK)
         status = backend_cpu_new(&engine->backend, &engine->allocator, engine->pool,
@@ -73,11 +75,12 @@ void mf_engine_close(mf_engine *engine)
 
 const char *mf_engine_kernels(const mf_engine *engine)
 {
-    return engine->kernels->name;
+    return engine ? engine->kernels->name : NULL;
 }
 
 void mf_engine_flush_trace(mf_engine *engine)
 {
+    if (!engine) return;
     pthread_mutex_lock(&engine->lock);
     tracer_flush(engine->tracer);
     pthread_mutex_unlock(&engine->lock);

@@ -30,8 +30,9 @@ struct mf_model {
     struct model model;
     struct model_text text; /* tokenizer, chat template, special tokens, generation defaults */
     struct expert_store *experts;
-    uint64_t memory_bytes;  /* for weights, sessions and experts */
-    uint64_t session_bytes; /* of all that are open */
+    uint64_t memory_bytes;               /* for weights, sessions and experts */
+    uint64_t session_bytes;              /* of all that are open */
+    uint32_t context_length, chunk_rows; /* of sequences, at most */
 };
 
 struct mf_sequence {
@@ -48,6 +49,15 @@ void *api_new_handle(const mf_allocator *allocator, size_t bytes);
 /* MF_ERR_ARGUMENT: this argument may not be NULL. */
 mf_status api_missing(mf_error *why, const char *argument);
 
+/* A caller's options as this version of the library has them: the fields that its struct_size
+ * covers, the rest 0.  NULL: all 0.  `initialiser` names the macro that a message recommends. */
+mf_status api_options_in(void *out, size_t own_size, const void *options, const char *initialiser,
+                         mf_error *why);
+
+/* The other way: fills a caller's statistics as far as its struct_size goes. */
+mf_status api_statistics_out(void *out, const void *own, size_t own_size, const char *initialiser,
+                             mf_error *why);
+
 /* What the model may take in all, and what that leaves for experts. */
 uint64_t api_memory_limit(const mf_engine *engine, uint64_t memory_bytes);
 uint64_t api_budget_within(uint64_t limit, uint64_t resident_bytes, uint64_t session_bytes);
@@ -61,10 +71,13 @@ mf_status api_admit_weights(const mf_model *model, mf_error *why);
 mf_status api_admit_session(mf_sequence *session, mf_error *why);
 void api_dismiss_session(mf_sequence *session);
 
-/* mf_model_open for any source. */
+/* mf_model_open for any source; the options are as api_options_in gives them. */
 mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
                          const struct ancestors_paths *ancestors, const mf_model_options *options,
                          mf_error *why);
+
+/* Sets the model's context_length and chunk_rows. */
+void api_choose_lengths(mf_model *model, const mf_model_options *options);
 
 /* The part of it that makes the store: all but the weights.  model->experts is NULL after a
  * failure. */

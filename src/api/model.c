@@ -3,18 +3,37 @@
 
 #include "base/status.h"
 
-static mf_status choose_reader(enum read_engine *out, const char *name, mf_error *why)
+/* A choice by name: names[i] makes *out i + 1, NULL makes it 0. */
+static mf_status choose(int *out, const char *what, const char *name, const char *const names[2],
+                        mf_error *why)
 {
-    *out = READ_ENGINE_BEST;
+    *out = 0;
     if (!name) return MF_OK;
-    if (strcmp(name, "io_uring") == 0)
-        *out = READ_ENGINE_URING;
-    else if (strcmp(name, "threads") == 0)
-        *out = READ_ENGINE_THREADS;
-    else
-        return fail(why, MF_ERR_ARGUMENT,
-                    "the reader \"%.32s\" is not known; there are io_uring and threads", name);
-    return MF_OK;
+    for (int i = 0; i < 2; i++)
+        if (strcmp(name, names[i]) == 0) *out = i + 1;
+    if (*out) return MF_OK;
+    return fail(why, MF_ERR_ARGUMENT, "the %s \"%.32s\" is not known; there are %s and %s", what,
+                name, names[0], names[1]);
+}
+
+static mf_status choose_by_name(struct expert_store_options *store, const mf_model_options *options,
+                                mf_error *why)
+{
+    static const char *const readers[] = { "io_uring", "threads" };
+    static const char *const modes[] = { "resident", "mapped" };
+    static const char *const aheads[] = { "never", "always" };
+    static const enum read_engine engines[] = { READ_ENGINE_BEST, READ_ENGINE_URING,
+                                                READ_ENGINE_THREADS };
+    static const enum expert_place places[] = { PLACE_BY_SIZE, PLACE_RESIDENT, PLACE_MAPPED };
+    static const enum expert_ahead ahead[] = { AHEAD_MEASURED, AHEAD_NEVER, AHEAD_ALWAYS };
+    int reader = 0, mode = 0, when = 0;
+    mf_status status = choose(&reader, "reader", options->reader, readers, why);
+    if (status == MF_OK) status = choose(&mode, "expert mode", options->expert_mode, modes, why);
+    if (status == MF_OK) status = choose(&when, "read-ahead", options->read_ahead, aheads, why);
+    store->engine = engines[reader];
+    store->place = places[mode];
+    store->ahead = ahead[when];
+    return status;
 }
 
 mf_status api_open_experts(mf_model *model, const mf_model_options *options, mf_error *why)
@@ -25,31 +44,30 @@ mf_status api_open_experts(mf_model *model, const mf_model_options *options, mf_
                                           .config = &model->model.config,
                                           .budget_bytes = api_expert_budget(model),
                                           .promise = options->memory_bytes != 0,
-                                          .unchecked = options->no_checksums,
+                                          .unchecked = options->skip_checksums,
                                           .tracer = model->engine->tracer };
-    static const enum expert_ahead ahead[] = { [MF_READ_AHEAD_MEASURED] = AHEAD_MEASURED,
-                                               [MF_READ_AHEAD_NEVER] = AHEAD_NEVER,
-                                               [MF_READ_AHEAD_ALWAYS] = AHEAD_ALWAYS };
-    static const enum expert_place places[] = { [MF_EXPERTS_BY_SIZE] = PLACE_BY_SIZE,
-                                                [MF_EXPERTS_RESIDENT] = PLACE_RESIDENT,
-                                                [MF_EXPERTS_MAPPED] = PLACE_MAPPED };
-    if ((size_t)options->read_ahead >= COUNT_OF(ahead))
-        return fail(why, MF_ERR_ARGUMENT, "%d is not an mf_read_ahead", (int)options->read_ahead);
-    if ((size_t)options->expert_mode >= COUNT_OF(places))
-        return fail(why, MF_ERR_ARGUMENT, "%d is not an mf_expert_mode", (int)options->expert_mode);
-    store.ahead = ahead[options->read_ahead];
-    store.place = places[options->expert_mode];
-    mf_status status = choose_reader(&store.engine, options->reader, why);
+    mf_status status = choose_by_name(&store, options, why);
     if (status == MF_OK) status = api_admit_weights(model, why);
     return status == MF_OK ? expert_store_open(&model->experts, &store, why) : status;
+}
+
+/* An expert is read, and made ready for the matrix unit, once per chunk: long ones pay, where
+ * their activations (about 100 KB per row) do not take the room of the experts. */
+enum { CONTEXT_STANDARD = 4096, CHUNK_STANDARD = 2048, CHUNK_SMALL = 512 };
+
+void api_choose_lengths(mf_model *model, const mf_model_options *options)
+{
+    uint32_t chunk = options->chunk_rows;
+    uint32_t context = options->context_length ? options->context_length : CONTEXT_STANDARD;
+    model->context_length = (uint32_t)min_size(context, model->model.config.context_length);
+    if (chunk == 0) chunk = model->memory_bytes >= UINT64_C(4) << 30 ? CHUNK_STANDARD : CHUNK_SMALL;
+    model->chunk_rows = (uint32_t)min_size(chunk, model->context_length);
 }
 
 mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
                          const struct ancestors_paths *ancestors, const mf_model_options *options,
                          mf_error *why)
 {
-    mf_model_options none = { 0 };
-    if (!options) options = &none;
     mf_model *model = api_new_handle(&engine->allocator, sizeof *model);
     if (!model) return fail_memory(why, sizeof *model);
     model->engine = engine;
@@ -70,6 +88,7 @@ mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
     struct model_config *config = &model->model.config;
     if (options->experts_per_token && options->experts_per_token < config->experts_per_token)
         config->experts_per_token = options->experts_per_token;
+    api_choose_lengths(model, options);
     status = api_open_experts(model, options, why);
     if (status == MF_OK)
         *out = model;
@@ -85,7 +104,9 @@ mf_status mf_model_open(mf_model **out, mf_engine *engine, const char *path,
     *out = NULL;
     if (!engine) return api_missing(why, "engine");
     if (!path) return api_missing(why, "path");
-    return api_model_open(out, engine, path, NULL, options, why);
+    mf_model_options own;
+    mf_status status = api_options_in(&own, sizeof own, options, "MF_MODEL_OPTIONS_INIT", why);
+    return status == MF_OK ? api_model_open(out, engine, path, NULL, &own, why) : status;
 }
 
 void mf_model_close(mf_model *model)
@@ -100,30 +121,80 @@ void mf_model_close(mf_model *model)
 
 uint32_t mf_model_vocab_size(const mf_model *model)
 {
-    return model->model.config.vocab_size;
+    return model ? model->model.config.vocab_size : 0;
 }
 
 uint32_t mf_model_context_length(const mf_model *model)
 {
-    return model->model.config.context_length;
+    return model ? model->model.config.context_length : 0;
 }
 
 const char *mf_model_name(const mf_model *model)
 {
-    return model->model.name;
+    return model ? model->model.name : NULL;
 }
 
 const char *mf_model_family(const mf_model *model)
 {
-    return model->model.config.family->name;
+    return model ? model->model.config.family->name : NULL;
 }
 
 int32_t mf_model_eos(const mf_model *model)
 {
-    return model->model.config.end_token_count ? model->model.config.end_tokens[0] : -1;
+    return model && model->model.config.end_token_count ? model->model.config.end_tokens[0] : -1;
 }
 
 bool mf_model_is_end(const mf_model *model, int32_t token)
 {
-    return model_is_end_token(&model->model, token);
+    return model && model_is_end_token(&model->model, token);
+}
+
+mf_status mf_model_stats(const mf_model *model, mf_model_statistics *out, mf_error *why)
+{
+    if (!model) return api_missing(why, "model");
+    if (!out) return api_missing(why, "out");
+    pthread_mutex_lock(&model->engine->lock);
+    struct expert_counters experts = expert_store_counters(model->experts);
+    struct expert_store_sizes sizes = expert_store_sizes(model->experts);
+    struct read_activity disk;
+    expert_store_disk(model->experts, &disk);
+    pthread_mutex_unlock(&model->engine->lock);
+    mf_model_statistics own = { .expert_mode = sizes.mode,
+                                .expert_reader = sizes.reader,
+                                .expert_direct = sizes.direct,
+                                .experts_present = sizes.present,
+                                .experts_total = sizes.total,
+                                .expert_slots = sizes.slots,
+                                .expert_slot_bytes = sizes.slot_bytes,
+                                .expert_hits = experts.hits,
+                                .expert_misses = experts.misses + experts.ahead_late,
+                                .expert_bytes_read = experts.bytes_read,
+                                .expert_waits = experts.waits,
+                                .expert_wait_seconds = experts.wait_seconds,
+                                .expert_evictions = experts.evictions,
+                                .expert_ahead_reads = experts.ahead_reads,
+                                .expert_ahead_hits = experts.ahead_hits,
+                                .expert_ahead_late = experts.ahead_late,
+                                .expert_ahead_wasted = experts.ahead_wasted,
+                                .expert_ahead_bytes = experts.bytes_ahead,
+                                .expert_wasted_bytes = experts.bytes_wasted,
+                                .expert_ahead_level = sizes.ahead_level,
+                                .expert_predictions = experts.predictions,
+                                .expert_predictions_right = experts.predictions_right,
+                                .expert_predict_seconds = experts.predict_seconds,
+                                .disk_reads = disk.reads,
+                                .disk_retries = disk.retries,
+                                .disk_bytes = disk.bytes,
+                                .disk_seconds = disk.seconds,
+                                .disk_depth = disk.depth,
+                                .disk_staged = disk.staged };
+    return api_statistics_out(out, &own, sizeof own, "MF_MODEL_STATISTICS_INIT", why);
+}
+
+void mf_model_reset_stats(mf_model *model)
+{
+    if (!model) return;
+    pthread_mutex_lock(&model->engine->lock);
+    expert_store_reset_counters(model->experts);
+    pthread_mutex_unlock(&model->engine->lock);
 }

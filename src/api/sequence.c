@@ -3,27 +3,24 @@
 
 #include "base/status.h"
 
-/* An expert is read, and made ready for the matrix unit, once per chunk: long ones pay, where
- * their activations (about 100 KB per row) do not take the room of the experts. */
-enum { CONTEXT_STANDARD = 4096, CHUNK_STANDARD = 2048, CHUNK_SMALL = 512 };
-
-static uint32_t standard_chunk(const mf_model *model)
-{
-    return model->memory_bytes >= UINT64_C(4) << 30 ? CHUNK_STANDARD : CHUNK_SMALL;
-}
-
 static mf_status choose_sizes(struct session_sizes *out, const mf_model *model,
                               const mf_sequence_options *options, mf_error *why)
 {
+    mf_sequence_options own;
+    mf_status status = api_options_in(&own, sizeof own, options, "MF_SEQUENCE_OPTIONS_INIT", why);
+    if (status != MF_OK) return status;
     uint32_t limit = model->model.config.context_length;
-    uint32_t context = options ? options->context_length : 0;
+    uint32_t context = own.context_length ? own.context_length : model->context_length;
+    uint32_t chunk = own.chunk_rows ? own.chunk_rows : model->chunk_rows;
+    *out = (struct session_sizes){ context, (uint32_t)min_size(chunk, model->chunk_rows) };
     if (context > limit)
         return fail(why, MF_ERR_ARGUMENT,
                     "a context of %u was asked for, the model goes to %u positions", context,
                     limit);
-    if (context == 0) context = (uint32_t)min_size(limit, CONTEXT_STANDARD);
-    uint32_t chunk = options && options->chunk_rows ? options->chunk_rows : standard_chunk(model);
-    *out = (struct session_sizes){ context, (uint32_t)min_size(chunk, context) };
+    if (context > model->context_length)
+        return fail(why, MF_ERR_ARGUMENT,
+                    "a context of %u was asked for, the model was opened for up to %u positions",
+                    context, model->context_length);
     return MF_OK;
 }
 
@@ -96,27 +93,27 @@ mf_status mf_sequence_feed_each(mf_sequence *session, mf_phase phase, const int3
 
 const float *mf_sequence_logits(const mf_sequence *session)
 {
-    return session->session.has_logits ? session->session.logits : NULL;
+    return session && session->session.has_logits ? session->session.logits : NULL;
 }
 
 uint32_t mf_sequence_position(const mf_sequence *session)
 {
-    return session->session.sequence.position;
+    return session ? session->session.sequence.position : 0;
 }
 
 uint32_t mf_sequence_context_length(const mf_sequence *session)
 {
-    return session->session.sequence.capacity;
+    return session ? session->session.sequence.capacity : 0;
 }
 
 void mf_sequence_clear(mf_sequence *session)
 {
-    session_clear(&session->session);
+    if (session) session_clear(&session->session);
 }
 
 mf_status mf_sequence_truncate(mf_sequence *session, uint32_t position, mf_error *why)
 {
-    if (!session) return api_missing(why, "session");
+    if (!session) return api_missing(why, "sequence");
     return session_truncate(&session->session, position, why);
 }
 
@@ -134,71 +131,38 @@ static void pass_routes(void *user, uint32_t layer, struct routes *routes, size_
 
 void mf_sequence_watch_routes(mf_sequence *session, mf_routes_function each, void *user)
 {
+    if (!session) return;
     session->watch_routes = each;
     session->watch_user = user;
     session->observer = (struct observer){ .user = session, .routes = pass_routes };
     session->session.forward.observer = each ? &session->observer : NULL;
 }
 
-void mf_sequence_stats(const mf_sequence *session, mf_stats *out)
+mf_status mf_sequence_stats(const mf_sequence *session, mf_sequence_statistics *out, mf_error *why)
 {
+    if (!session) return api_missing(why, "sequence");
+    if (!out) return api_missing(why, "out");
     const struct session *s = &session->session;
-    mf_engine *engine = session->model->engine;
-    pthread_mutex_lock(&engine->lock);
-    struct expert_counters experts = expert_store_counters(session->model->experts);
-    struct expert_store_sizes sizes = expert_store_sizes(session->model->experts);
-    struct read_activity disk;
-    expert_store_disk(session->model->experts, &disk);
-    double tick_seconds = tracer_tick_seconds(engine->tracer);
-    pthread_mutex_unlock(&engine->lock);
-    *out = (mf_stats){ .prompt_tokens = s->times.prompt_tokens,
-                       .decode_tokens = s->times.decode_tokens,
-                       .prompt_seconds = s->times.prompt_seconds,
-                       .decode_seconds = s->times.decode_seconds,
-                       .attention_seconds = s->forward.times.mixer_seconds,
-                       .expert_wait_seconds = experts.wait_seconds,
-                       .expert_seconds = s->forward.times.expert_seconds - experts.wait_seconds,
-                       .head_seconds = s->forward.times.head_seconds,
-                       .expert_mode = sizes.mode,
-                       .expert_reader = sizes.reader,
-                       .expert_direct = sizes.direct,
-                       .expert_slots = sizes.slots,
-                       .expert_slot_bytes = sizes.slot_bytes,
-                       .expert_waits = experts.waits,
-                       .expert_evictions = experts.evictions,
-                       .expert_ahead_hits = experts.ahead_hits,
-                       .expert_ahead_late = experts.ahead_late,
-                       .expert_ahead_reads = experts.ahead_reads,
-                       .expert_ahead_wasted = experts.ahead_wasted,
-                       .expert_ahead_bytes = experts.bytes_ahead,
-                       .expert_wasted_bytes = experts.bytes_wasted,
-                       .expert_ahead_level = sizes.ahead_level,
-                       .expert_predictions = experts.predictions,
-                       .expert_predictions_right = experts.predictions_right,
-                       .expert_predict_seconds = experts.predict_seconds,
-                       .expert_hits = experts.hits,
-                       .expert_misses = experts.misses + experts.ahead_late,
-                       .expert_bytes_read = experts.bytes_read,
-                       .experts_present = sizes.present,
-                       .experts_total = sizes.total,
-                       .disk_reads = disk.reads,
-                       .disk_retries = disk.retries,
-                       .disk_bytes = disk.bytes,
-                       .disk_seconds = disk.seconds,
-                       .disk_depth = disk.depth,
-                       .disk_staged = disk.staged };
+    const struct forward_times *times = &s->forward.times;
+    double tick_seconds = tracer_tick_seconds(session->model->engine->tracer);
+    mf_sequence_statistics own = { .prompt_tokens = s->times.prompt_tokens,
+                                   .decode_tokens = s->times.decode_tokens,
+                                   .prompt_seconds = s->times.prompt_seconds,
+                                   .decode_seconds = s->times.decode_seconds,
+                                   .attention_seconds = times->mixer_seconds,
+                                   .expert_seconds = times->expert_seconds - times->wait_seconds,
+                                   .expert_wait_seconds = times->wait_seconds,
+                                   .head_seconds = times->head_seconds };
     for (int i = 0; i < MF_STAGE_COUNT; i++) {
-        out->prompt_stage_seconds[i] = (double)s->forward.times.stage_ticks[0][i] * tick_seconds;
-        out->decode_stage_seconds[i] = (double)s->forward.times.stage_ticks[1][i] * tick_seconds;
+        own.prompt_stage_seconds[i] = (double)times->stage_ticks[0][i] * tick_seconds;
+        own.decode_stage_seconds[i] = (double)times->stage_ticks[1][i] * tick_seconds;
     }
+    return api_statistics_out(out, &own, sizeof own, "MF_SEQUENCE_STATISTICS_INIT", why);
 }
 
 void mf_sequence_reset_stats(mf_sequence *session)
 {
-    mf_engine *engine = session->model->engine;
-    pthread_mutex_lock(&engine->lock);
-    expert_store_reset_counters(session->model->experts);
-    pthread_mutex_unlock(&engine->lock);
+    if (!session) return;
     session->session.times = (struct session_times){ 0 };
     session->session.forward.times = (struct forward_times){ 0 };
 }

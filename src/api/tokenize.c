@@ -40,7 +40,9 @@ mf_status mf_model_tokenize(const mf_model *model, int32_t *out, size_t capacity
 
 const char *mf_model_token_bytes(const mf_model *model, int32_t token, size_t *length)
 {
+    size_t unused;
+    if (!length) length = &unused;
     *length = 0;
-    if (!model->text.tokenizer) return NULL;
+    if (!model || !model->text.tokenizer) return NULL;
     return tokenizer_token_bytes(model->text.tokenizer, token, length);
 }

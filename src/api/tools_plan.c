@@ -97,9 +97,12 @@ static void plan(mf_plan *out, mf_model *model, const mf_plan_options *options)
 {
     mf_error problem = { .text = "" };
     mf_sequence *sequence = NULL;
-    mf_model_options model_options = { .memory_bytes = options->memory_bytes };
-    mf_sequence_options sizes = { .context_length = out->context_length,
-                                  .chunk_rows = options->chunk_rows };
+    mf_model_options model_options = { .memory_bytes = options->memory_bytes,
+                                       .context_length = out->context_length,
+                                       .chunk_rows = options->chunk_rows };
+    mf_sequence_options sizes = { .struct_size = sizeof sizes,
+                                  .context_length = out->context_length };
+    api_choose_lengths(model, &model_options);
     mf_status status = api_open_experts(model, &model_options, &problem);
 
     if (status == MF_OK) status = mf_sequence_open(&sequence, model, &sizes, &problem);
@@ -119,7 +122,8 @@ static mf_status plan_described(mf_plan *out, const struct description *descript
 {
     const struct model_config *config = &description->model.config;
     mf_engine *engine;
-    mf_engine_options engine_options = { .allocator = &reserving };
+    mf_engine_options engine_options = { .struct_size = sizeof engine_options,
+                                         .allocator = &reserving };
     mf_model model = { .model = description->model };
     mf_status status = mf_engine_open(&engine, &engine_options, why);
 

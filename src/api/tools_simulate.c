@@ -89,8 +89,8 @@ mf_status mf_route_recorder_open(mf_route_recorder **out, mf_sequence *sequence,
 /* Seconds of a token that is computed alone and waits for no read; 0: there was none. */
 static double step_seconds(const mf_route_recorder *recorder)
 {
-    mf_stats stats;
-    mf_sequence_stats(recorder->sequence, &stats);
+    mf_sequence_statistics stats = MF_SEQUENCE_STATISTICS_INIT;
+    mf_sequence_stats(recorder->sequence, &stats, NULL);
     double all = stats.prompt_seconds + stats.decode_seconds;
     double worked = all > 0 ? 1 - stats.expert_wait_seconds / all : 0;
     uint64_t tokens = stats.decode_tokens + stats.prompt_tokens;

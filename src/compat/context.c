@@ -38,7 +38,8 @@ static mf_status open_model(mf_context *context, const char *weights,
                             const struct ancestors_paths *ancestors, uint32_t experts_per_tok,
                             mf_error *why)
 {
-    mf_model_options options = { .experts_per_token = experts_per_tok };
+    mf_model_options options = { .struct_size = sizeof options,
+                                 .experts_per_token = experts_per_tok };
     if (!ancestors) return mf_model_open(&context->model, context->engine, weights, &options, why);
     char parent[PATH_CAPACITY];
     mf_status status = parent_of_weights(parent, weights, why);
@@ -65,7 +66,8 @@ mf_status mf_context_open(mf_context **out, const char *weights, const char *man
         status = open_model(context, weights, manifest ? &ancestors : NULL, experts_per_tok, why);
     if (status == MF_OK) {
         uint32_t limit = mf_model_context_length(context->model);
-        mf_sequence_options sizes = { .context_length =
+        mf_sequence_options sizes = { .struct_size = sizeof sizes,
+                                      .context_length =
                                           (uint32_t)min_size(limit, CONTEXT_POSITIONS) };
         status = mf_sequence_open(&context->session, context->model, &sizes, why);
     }

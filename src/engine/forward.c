@@ -262,7 +262,9 @@ static mf_status run_second_half(const struct step *step, uint32_t layer, mf_err
 {
     struct forward *f = step->forward;
     enum ffn_kind ffn = f->config->ffns[layer];
+    double waited = expert_store_counters(f->experts).wait_seconds;
     mf_status status = ffn == FFN_EXPERTS ? run_experts(step, layer, why) : MF_OK;
+    f->times.wait_seconds += expert_store_counters(f->experts).wait_seconds - waited;
     if (status != MF_OK) return status;
     return run_recipe(step, &f->recipes.after[ffn], f->weights->layers[layer].weights, why);
 }

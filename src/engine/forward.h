@@ -34,6 +34,7 @@ struct observer {
 
 struct forward_times {
     double mixer_seconds, expert_seconds, head_seconds;
+    double wait_seconds;                     /* of expert_seconds: nothing could be computed */
     uint64_t stage_ticks[2][MF_STAGE_COUNT]; /* of prompts, of decode; with a tracer */
 };
 

@@ -15,7 +15,8 @@ static mf_status open_and_feed(struct tiny_engine *t, float *logits, mf_error *w
 {
     int32_t tokens[TOKENS];
     mf_sequence *session = NULL;
-    mf_engine_options options = { .thread_count = 2,
+    mf_engine_options options = { .struct_size = sizeof options,
+                                  .thread_count = 2,
                                   .allocator = &t->heap.allocator,
                                   .files = &t->files.files };
     tiny_tokens(tokens, t, TOKENS);
@@ -173,7 +174,9 @@ static void check_failing_feed(const struct tiny_shape *shape, size_t first, siz
                         .second = second,
                         .bytes = shape->vocab_size * sizeof(float) };
     unsigned failed = 0;
-    tiny_engine_open(&t, shape, &(mf_engine_options){ .thread_count = 2 });
+    tiny_engine_open(
+        &t, shape,
+        &(mf_engine_options){ .struct_size = sizeof(mf_engine_options), .thread_count = 2 });
     undisturbed(&c, &t);
     for (uint32_t layer = 0; layer < shape->layers; layer++)
         for (uint32_t expert = 0; expert < shape->experts; expert++)
@@ -260,7 +263,7 @@ static void too_little_memory_is_refused(void **state)
     mf_error why = { 0 };
     tiny_engine_open(&t, &tiny_standard, NULL);
     uint64_t live = t.heap.live_bytes;
-    mf_model_options options = { .memory_bytes = 1 };
+    mf_model_options options = { .struct_size = sizeof options, .memory_bytes = 1 };
     assert_int_equal(mf_model_open(&model, t.engine, TINY_PATH, &options, &why), MF_ERR_MEMORY);
     assert_null(model);
     assert_int_equal(t.heap.live_bytes, live);

@@ -104,11 +104,13 @@ static void change_bytes(const struct saved *file)
 
 /* ------------------------------------------------------------------ opening */
 
+static const char *const aheads[] = { NULL, "never", "always" };
+
 struct setting {
     const char *path, *reader;
     bool through_functions; /* that can fail */
-    mf_expert_mode mode;
-    mf_read_ahead read_ahead;
+    const char *mode;
+    const char *read_ahead;
 };
 
 struct opened {
@@ -123,13 +125,16 @@ static bool open_all(struct opened *o, const struct setting *setting)
     mf_error why = { 0 };
     failing_files_init(&failing, &files_posix);
     failing_allocator_init(&heap);
-    mf_engine_options engine = { .thread_count = 2,
+    mf_engine_options engine = { .struct_size = sizeof engine,
+                                 .thread_count = 2,
                                  .allocator = &heap.allocator,
                                  .files = setting->through_functions ? &failing.files : NULL };
-    mf_model_options model = { .reader = setting->reader,
+    mf_model_options model = { .struct_size = sizeof model,
+                               .reader = setting->reader,
                                .read_ahead = setting->read_ahead,
-                               .expert_mode = setting->mode };
-    mf_sequence_options session = { .context_length = 64, .chunk_rows = 16 };
+                               .expert_mode = setting->mode,
+                               .context_length = 64,
+                               .chunk_rows = 16 };
     must(mf_engine_open(&o->engine, &engine, &why), &why);
     mf_status status = mf_model_open(&o->model, o->engine, setting->path, &model, &why);
     if (status == MF_ERR_UNSUPPORTED) {
@@ -139,7 +144,7 @@ static bool open_all(struct opened *o, const struct setting *setting)
         return false;
     }
     must(status, &why);
-    must(mf_sequence_open(&o->session, o->model, &session, &why), &why);
+    must(mf_sequence_open(&o->session, o->model, NULL, &why), &why);
     return true;
 }
 
@@ -201,14 +206,14 @@ static unsigned feed_rest(const struct opened *o, size_t first, unsigned attempt
 }
 
 static const struct setting settings[] = {
-    { plain, "threads", false, MF_EXPERTS_BY_SIZE, MF_READ_AHEAD_NEVER },
-    { plain, "threads", false, MF_EXPERTS_BY_SIZE, MF_READ_AHEAD_ALWAYS },
-    { plain, "io_uring", false, MF_EXPERTS_BY_SIZE, MF_READ_AHEAD_NEVER },
-    { plain, "io_uring", false, MF_EXPERTS_BY_SIZE, MF_READ_AHEAD_ALWAYS },
-    { plain, "threads", false, MF_EXPERTS_MAPPED, MF_READ_AHEAD_ALWAYS },
-    { packed, "threads", false, MF_EXPERTS_BY_SIZE, MF_READ_AHEAD_ALWAYS },
-    { packed, "io_uring", false, MF_EXPERTS_BY_SIZE, MF_READ_AHEAD_NEVER },
-    { packed, "threads", false, MF_EXPERTS_MAPPED, MF_READ_AHEAD_NEVER },
+    { plain, "threads", false, NULL, "never" },
+    { plain, "threads", false, NULL, "always" },
+    { plain, "io_uring", false, NULL, "never" },
+    { plain, "io_uring", false, NULL, "always" },
+    { plain, "threads", false, "mapped", "always" },
+    { packed, "threads", false, NULL, "always" },
+    { packed, "io_uring", false, NULL, "never" },
+    { packed, "threads", false, "mapped", "never" },
 };
 
 /* -------------------------------------------------------------------- tests */
@@ -224,7 +229,7 @@ static void failing_short_and_slow_reads(void **state)
             for (unsigned how = 0; how < 4; how++) {
                 struct setting setting = { .path = paths[p],
                                            .through_functions = true,
-                                           .read_ahead = (mf_read_ahead)(how % 3) };
+                                           .read_ahead = aheads[how % 3] };
                 struct opened o;
                 assert_true(open_all(&o, &setting));
                 make_small(&o);
@@ -284,7 +289,7 @@ static void a_packed_file_is_changed_under_a_session(void **state)
     for (size_t s = 0; s < COUNT_OF(settings); s++) {
         struct opened o;
         mf_error why = { 0 };
-        if (settings[s].path != packed || settings[s].mode == MF_EXPERTS_MAPPED) continue;
+        if (settings[s].path != packed || settings[s].mode) continue;
         if (!open_all(&o, &settings[s])) continue;
         save_all(&o.model->model.directory);
         make_small(&o);

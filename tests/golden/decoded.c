@@ -22,7 +22,9 @@ int main(int count, char **arguments)
     mf_model *model;
     mf_sequence *session;
     if (count != 3) return 2;
-    mf_engine_options options = { .backend = "cpu", .thread_count = 2 };
+    mf_engine_options options = { .struct_size = sizeof options,
+                                  .backend = "cpu",
+                                  .thread_count = 2 };
     must(mf_engine_open(&engine, &options, &why), &why);
     must(mf_model_open(&model, engine, arguments[1], NULL, &why), &why);
     must(mf_sequence_open(&session, model, NULL, &why), &why);

@@ -48,8 +48,10 @@ static void side_open(struct side *side, const char *backend)
 {
     char path[PATH_CAPACITY];
     mf_error why = { 0 };
-    mf_engine_options engine = { .thread_count = 2, .backend = backend };
-    mf_sequence_options session = { .context_length = WINDOW };
+    mf_engine_options engine = { .struct_size = sizeof engine,
+                                 .thread_count = 2,
+                                 .backend = backend };
+    mf_sequence_options session = { .struct_size = sizeof session, .context_length = WINDOW };
     must(mf_engine_open(&side->engine, &engine, &why), &why);
     must(mf_model_open(&side->model, side->engine, source_path(path, "models/pebble"), NULL, &why),
          &why);

@@ -81,7 +81,9 @@ static mf_sequence *open_session(uint32_t chunk_rows)
 {
     mf_error why = { 0 };
     mf_sequence *session;
-    mf_sequence_options options = { .context_length = 1024, .chunk_rows = chunk_rows };
+    mf_sequence_options options = { .struct_size = sizeof options,
+                                    .context_length = 1024,
+                                    .chunk_rows = chunk_rows };
     must(mf_sequence_open(&session, golden.model, &options, &why), &why);
     return session;
 }
@@ -319,7 +321,9 @@ static int set_up(void **state)
     tensor_directory_init(&golden.tensors, &allocator_heap);
     must(safetensors_open_file(&golden.tensors, &files_posix, path, &why), &why);
 
-    mf_engine_options options = { .backend = "reference", .thread_count = 2 };
+    mf_engine_options options = { .struct_size = sizeof options,
+                                  .backend = "reference",
+                                  .thread_count = 2 };
     must(mf_engine_open(&golden.engine, &options, &why), &why);
     must(mf_model_open(&golden.model, golden.engine, golden.path, NULL, &why), &why);
     golden.router_ids = golden_tensor("router_ids");

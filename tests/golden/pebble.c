@@ -44,7 +44,9 @@ static int open_pebble(void **state)
          &why);
     golden = json_object_get(json_object_get(file, "models"), "mlx4");
     assert_non_null(golden);
-    mf_engine_options options = { .thread_count = 2, .backend = "reference" };
+    mf_engine_options options = { .struct_size = sizeof options,
+                                  .thread_count = 2,
+                                  .backend = "reference" };
     must(mf_engine_open(&engine, &options, &why), &why);
     must(mf_model_open(&model, engine, source_path(path, "models/pebble"), NULL, &why), &why);
     return 0;
@@ -63,7 +65,7 @@ static mf_sequence *open_session(void)
 {
     mf_error why = { 0 };
     mf_sequence *session;
-    mf_sequence_options options = { .context_length = 1024 };
+    mf_sequence_options options = { .struct_size = sizeof options, .context_length = 1024 };
     must(mf_sequence_open(&session, model, &options, &why), &why);
     return session;
 }

@@ -56,10 +56,14 @@ static struct course run(const char *backend, uint32_t threads, uint32_t chunk,
     mf_model *model;
     mf_sequence *session;
     mf_error why = { 0 };
-    mf_engine_options options = { .thread_count = threads, .backend = backend };
+    mf_engine_options options = { .struct_size = sizeof options,
+                                  .thread_count = threads,
+                                  .backend = backend };
     must(mf_engine_open(&engine, &options, &why), &why);
     must(mf_model_open(&model, engine, path, NULL, &why), &why);
-    mf_sequence_options sizes = { .context_length = POSITIONS, .chunk_rows = chunk };
+    mf_sequence_options sizes = { .struct_size = sizeof sizes,
+                                  .context_length = POSITIONS,
+                                  .chunk_rows = chunk };
     must(mf_sequence_open(&session, model, &sizes, &why), &why);
     keep_company(company, model, session);
     struct course c = { .vocab_size = mf_model_vocab_size(model) };

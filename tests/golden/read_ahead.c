@@ -96,7 +96,9 @@ static int set_up(void **state)
     const char *source = getenv("MOEFLUX_SOURCE");
     char path[PATH_CAPACITY];
     mf_sequence *session;
-    mf_sequence_options options = { .context_length = TOKENS, .chunk_rows = 1 };
+    mf_sequence_options options = { .struct_size = sizeof options,
+                                    .context_length = TOKENS,
+                                    .chunk_rows = 1 };
     mf_error why = { 0 };
     snprintf(path, sizeof path, "%s/models/pebble", source);
     must(mf_engine_open(&engine, NULL, &why), &why);

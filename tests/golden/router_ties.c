@@ -131,7 +131,9 @@ static double cosine(const float *a, const float *b, size_t count)
 static double run(const int32_t *ids, size_t count, unsigned exchanged, const float *expected)
 {
     mf_error why = { 0 };
-    mf_sequence_options options = { .context_length = TOKENS_MAX, .chunk_rows = TOKENS_MAX };
+    mf_sequence_options options = { .struct_size = sizeof options,
+                                    .context_length = TOKENS_MAX,
+                                    .chunk_rows = TOKENS_MAX };
     must(mf_sequence_open(&search.session, search.model, &options, &why), &why);
     search.session->session.forward.observer = &looking_on;
     search.last_row = count - 1;
@@ -192,7 +194,9 @@ int main(int count, char **arguments)
 {
     mf_error why = { 0 };
     mf_engine *engine;
-    mf_engine_options options = { .backend = "reference", .thread_count = 2 };
+    mf_engine_options options = { .struct_size = sizeof options,
+                                  .backend = "reference",
+                                  .thread_count = 2 };
     if (count != 3) return 2;
     FILE *logits = fopen(arguments[2], "rb");
     if (!logits) {

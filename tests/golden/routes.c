@@ -88,13 +88,16 @@ static void open_all(uint64_t memory_bytes, uint32_t rows)
     const char *source = getenv("MOEFLUX_SOURCE");
     char path[PATH_CAPACITY];
     mf_error why = { 0 };
-    mf_engine_options engine_options = { .thread_count = 2 };
-    mf_model_options options = { .memory_bytes = memory_bytes, .read_ahead = MF_READ_AHEAD_NEVER };
-    mf_sequence_options session_options = { .context_length = TOKENS, .chunk_rows = rows };
+    mf_engine_options engine_options = { .struct_size = sizeof engine_options, .thread_count = 2 };
+    mf_model_options options = { .struct_size = sizeof options,
+                                 .memory_bytes = memory_bytes,
+                                 .read_ahead = "never",
+                                 .context_length = TOKENS,
+                                 .chunk_rows = rows };
     snprintf(path, sizeof path, "%s/models/pebble", source ? source : ".");
     must(mf_engine_open(&engine, &engine_options, &why), &why);
     must(mf_model_open(&model, engine, path, &options, &why), &why);
-    must(mf_sequence_open(&session, model, &session_options, &why), &why);
+    must(mf_sequence_open(&session, model, NULL, &why), &why);
 }
 
 static void close_all(void)
@@ -110,8 +113,8 @@ static void check(uint64_t memory_bytes)
     struct route_trace trace;
     struct simulation_result found;
     mf_error why = { 0 };
-    mf_stats stats;
-    mf_sequence_stats(session, &stats);
+    mf_model_statistics stats = MF_MODEL_STATISTICS_INIT;
+    must(mf_model_stats(model, &stats, &why), &why);
     must(route_trace_open(&trace, &allocator_heap, file.bytes, file.count, &why), &why);
     struct simulation_setting setting = {
         .policy = CACHE_MOEFLUX,

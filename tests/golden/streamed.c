@@ -34,12 +34,14 @@ static void must(mf_status status, const mf_error *why)
     if (status != MF_OK) fail_msg("%s (%s)", why->text, why->origin);
 }
 
+static const char *const aheads[] = { NULL, "never", "always" };
+
 struct setting {
     uint64_t expert_bytes; /* budget for slots; 0: no limit at all */
     const char *reader;
     uint32_t threads;
-    mf_read_ahead read_ahead;
-    mf_expert_mode mode;
+    const char *read_ahead;
+    const char *mode;
     bool unreliable; /* files that fail now and then */
     bool counted;    /* files that write down what was read */
 };
@@ -91,17 +93,20 @@ static mf_status open_all(struct opened *out, const struct setting *setting, mf_
 {
     *out = (struct opened){ 0 };
     failing_files_init(&failing, &files_posix);
-    mf_engine_options engine = { .thread_count = setting->threads,
+    mf_engine_options engine = { .struct_size = sizeof engine,
+                                 .thread_count = setting->threads,
                                  .files = setting->unreliable ? &failing.files : NULL };
     if (setting->counted) engine.files = &counting_files;
-    mf_model_options model = { .reader = setting->reader,
+    mf_model_options model = { .struct_size = sizeof model,
+                               .reader = setting->reader,
                                .read_ahead = setting->read_ahead,
-                               .expert_mode = setting->mode };
+                               .expert_mode = setting->mode,
+                               .context_length = 128,
+                               .chunk_rows = CHUNK };
     if (setting->expert_bytes) model.memory_bytes = resident_bytes + setting->expert_bytes;
-    mf_sequence_options session = { .context_length = 128, .chunk_rows = CHUNK };
     mf_status status = mf_engine_open(&out->engine, &engine, why);
     if (status == MF_OK) status = mf_model_open(&out->model, out->engine, path, &model, why);
-    if (status == MF_OK) status = mf_sequence_open(&out->session, out->model, &session, why);
+    if (status == MF_OK) status = mf_sequence_open(&out->session, out->model, NULL, why);
     return status;
 }
 
@@ -164,7 +169,7 @@ static void check_setting(const struct setting *setting)
                   (unsigned long long)sizes.total, (unsigned long long)counters.hits,
                   (unsigned long long)counters.misses, (unsigned long long)counters.ahead_hits,
                   (unsigned long long)counters.ahead_reads);
-    if (setting->mode == MF_EXPERTS_MAPPED)
+    if (setting->mode)
         assert_string_equal(sizes.mode, "mapped");
     else
         assert_true(sizes.slot_bytes <= setting->expert_bytes);
@@ -177,8 +182,8 @@ static void mapped_experts_give_the_same_bits(void **state)
     (void)state;
     for (unsigned round = 0; round < 4; round++) {
         struct setting setting = { .threads = 1 + round % 2,
-                                   .mode = MF_EXPERTS_MAPPED,
-                                   .read_ahead = (mf_read_ahead)(round % 3) };
+                                   .mode = "mapped",
+                                   .read_ahead = aheads[round % 3] };
         check_setting(&setting);
     }
 }
@@ -226,7 +231,7 @@ static void any_budget_gives_the_same_bits(void **state)
         struct setting setting = { .expert_bytes = least + (uint64_t)rand() % all_bytes,
                                    .reader = round % 2 ? "threads" : "io_uring",
                                    .threads = 1 + round / 2 % 2,
-                                   .read_ahead = (mf_read_ahead)(round % 3) };
+                                   .read_ahead = aheads[round % 3] };
         if (round < 4) setting.expert_bytes = least;
         if (round == 4) setting.expert_bytes = 2 * all_bytes + (32 << 20); /* resident */
         check_setting(&setting);
@@ -240,7 +245,7 @@ static void unreliable_files_give_the_same_bits(void **state)
     for (unsigned round = 0; round < 4; round++) {
         struct setting setting = { .expert_bytes = least + round * all_bytes / 4,
                                    .threads = 1 + round % 2,
-                                   .read_ahead = (mf_read_ahead)(round % 3),
+                                   .read_ahead = aheads[round % 3],
                                    .unreliable = true };
         check_setting(&setting);
     }
@@ -257,7 +262,7 @@ static void a_prompt_reads_no_expert_twice(void **state)
     for (unsigned round = 0; round < 9; round++) {
         struct setting setting = { .expert_bytes = least + (uint64_t)rand() % all_bytes,
                                    .threads = 1 + round % 2,
-                                   .read_ahead = (mf_read_ahead)(round % 3),
+                                   .read_ahead = aheads[round % 3],
                                    .counted = true };
         struct opened o;
         mf_error why = { 0 };

@@ -15,7 +15,9 @@ void must(bool condition)
 void fuzzed_model_run(mf_model *model)
 {
     mf_sequence *session;
-    mf_sequence_options options = { .context_length = 4, .chunk_rows = 2 };
+    mf_sequence_options options = { .struct_size = sizeof options,
+                                    .context_length = 4,
+                                    .chunk_rows = 2 };
     const int32_t tokens[] = { 0, (int32_t)mf_model_vocab_size(model) - 1 };
     if (mf_model_context_length(model) < options.context_length) options.context_length = 1;
     mf_error why = { 0 };
@@ -57,7 +59,8 @@ void fuzzed_model_try(struct memory_files *files, const char *path, void (*use)(
     mf_model *model;
     mf_error why = { 0 };
     failing_allocator_init(&heap);
-    mf_engine_options options = { .thread_count = 1,
+    mf_engine_options options = { .struct_size = sizeof options,
+                                  .thread_count = 1,
                                   .backend = "reference",
                                   .allocator = &heap.allocator,
                                   .files = &files->files };

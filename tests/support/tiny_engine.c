@@ -13,7 +13,7 @@ void tiny_engine_open(struct tiny_engine *t, const struct tiny_shape *shape,
                       const mf_engine_options *options)
 {
     mf_error why = { 0 };
-    mf_engine_options chosen = { .thread_count = 1 };
+    mf_engine_options chosen = { .struct_size = sizeof chosen, .thread_count = 1 };
     if (options) chosen = *options;
     tiny_model_init(&t->tiny, shape);
     tiny_model_write(&t->tiny);
@@ -39,7 +39,9 @@ mf_sequence *tiny_session(struct tiny_engine *t, uint32_t chunk_rows)
     mf_error why = { 0 };
     mf_sequence *session;
     tiny_must(mf_sequence_open(&session, t->model,
-                               &(mf_sequence_options){ .chunk_rows = chunk_rows }, &why),
+                               &(mf_sequence_options){ .struct_size = sizeof(mf_sequence_options),
+                                                       .chunk_rows = chunk_rows },
+                               &why),
               &why);
     return session;
 }

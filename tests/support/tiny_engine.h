@@ -2,7 +2,7 @@
  * allocator and files that can be told to fail.
  *
  *     struct tiny_engine t;
- *     tiny_engine_open(&t, &tiny_odd, &(mf_engine_options){ .thread_count = 2 });
+ *     tiny_engine_open(&t, &tiny_odd, &(mf_engine_options){ .struct_size = sizeof(mf_engine_options), .thread_count = 2 });
  *     mf_sequence *session = tiny_session(&t, 0);
  *     ...
  *     mf_sequence_close(session);

@@ -14,9 +14,11 @@ static float *logits_with(const char *backend, const char *kernels, const struct
 {
     struct tiny_engine t;
     int32_t tokens[TOKENS];
-    tiny_engine_open(
-        &t, shape,
-        &(mf_engine_options){ .thread_count = 1, .backend = backend, .kernels = kernels });
+    tiny_engine_open(&t, shape,
+                     &(mf_engine_options){ .struct_size = sizeof(mf_engine_options),
+                                           .thread_count = 1,
+                                           .backend = backend,
+                                           .kernels = kernels });
     assert_string_equal(mf_engine_kernels(t.engine), kernels);
     tiny_tokens(tokens, &t, TOKENS);
     float *logits = tiny_decoded_logits(&t, tokens, TOKENS);
@@ -71,7 +73,9 @@ static void unknown_set_is_refused_with_a_list(void **state)
     (void)state;
     mf_engine *engine;
     mf_error why = { 0 };
-    mf_engine_options options = { .thread_count = 1, .kernels = "sse9" };
+    mf_engine_options options = { .struct_size = sizeof options,
+                                  .thread_count = 1,
+                                  .kernels = "sse9" };
     assert_int_equal(mf_engine_open(&engine, &options, &why), MF_ERR_ARGUMENT);
     assert_null(engine);
     assert_non_null(strstr(why.text, "\"sse9\""));
@@ -84,7 +88,10 @@ static void best_set_is_the_default(void **state)
 {
     (void)state;
     mf_engine *engine;
-    assert_int_equal(mf_engine_open(&engine, &(mf_engine_options){ .thread_count = 1 }, NULL),
+    assert_int_equal(mf_engine_open(&engine,
+                                    &(mf_engine_options){ .struct_size = sizeof(mf_engine_options),
+                                                          .thread_count = 1 },
+                                    NULL),
                      MF_OK);
     assert_string_equal(mf_engine_kernels(engine), kernels_at(&machine, 0)->name);
     mf_engine_close(engine);

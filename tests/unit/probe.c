@@ -29,7 +29,9 @@ static void bench_open(struct bench *b, const struct tiny_shape *shape, const ch
 {
     mf_error why = { 0 };
     *b = (struct bench){ .full = shape->interval - 1, .delta = 0, .random = 7 };
-    tiny_engine_open(&b->t, shape, &(mf_engine_options){ .thread_count = 2 });
+    tiny_engine_open(
+        &b->t, shape,
+        &(mf_engine_options){ .struct_size = sizeof(mf_engine_options), .thread_count = 2 });
     b->shape = &b->t.tiny.shape;
     tiny_must(backend_cpu_new(&b->backend, &b->t.heap.allocator, b->t.engine->pool,
                               kernels_select(&b->t.engine->machine, kernels), true, &why),

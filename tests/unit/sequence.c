@@ -147,7 +147,9 @@ static void sessions_do_not_see_each_other(void **state)
     float *expected[2];
     for (int i = 0; i < 2; i++) {
         tiny_engine_open(&engines[i], i ? &tiny_affine : &tiny_standard,
-                         &(mf_engine_options){ .thread_count = 1, .backend = "reference" });
+                         &(mf_engine_options){ .struct_size = sizeof(mf_engine_options),
+                                               .thread_count = 1,
+                                               .backend = "reference" });
         if (i == 0) tiny_tokens(tokens, &engines[i], TOKENS);
         expected[i] = tiny_all_logits(&engines[i], tokens, TOKENS, 0);
     }
@@ -182,11 +184,11 @@ static bool visit(const struct visitor *v, size_t prompt)
 {
     size_t vocab = mf_model_vocab_size(v->t->model), at = prompt;
     mf_sequence *session;
-    mf_stats stats;
+    mf_sequence_statistics stats = MF_SEQUENCE_STATISTICS_INIT;
     if (mf_sequence_open(&session, v->t->model, NULL, NULL) != MF_OK) return false;
     bool good = mf_sequence_feed(session, MF_PHASE_PROMPT, v->tokens, prompt, NULL) == MF_OK;
     for (; at < prompt + 10 && good; at++) {
-        mf_sequence_stats(session, &stats);
+        mf_sequence_stats(session, &stats, NULL);
         good = stats.decode_tokens == at - prompt &&
                mf_sequence_feed(session, MF_PHASE_GENERATED, v->tokens + at, 1, NULL) == MF_OK &&
                memcmp(mf_sequence_logits(session), v->expected + at * vocab,
@@ -211,9 +213,11 @@ static void sessions_of_several_threads(void **state)
     struct tiny_engine t;
     struct visitor visitors[3];
     int32_t tokens[TOKENS];
-    tiny_engine_open(
-        &t, &tiny_standard,
-        &(mf_engine_options){ .thread_count = 2, .backend = "reference", .profile = true });
+    tiny_engine_open(&t, &tiny_standard,
+                     &(mf_engine_options){ .struct_size = sizeof(mf_engine_options),
+                                           .thread_count = 2,
+                                           .backend = "reference",
+                                           .profile = true });
     tiny_tokens(tokens, &t, TOKENS);
     float *expected = tiny_all_logits(&t, tokens, TOKENS, 0);
     for (size_t i = 0; i < COUNT_OF(visitors); i++) {
@@ -238,7 +242,9 @@ static void wrong_tokens_are_refused_and_change_nothing(void **state)
     tiny_tokens(tokens, &t, TOKENS);
     float *expected = tiny_all_logits(&t, tokens, 60, 0);
     mf_sequence *session;
-    mf_sequence_options options = { .context_length = 60, .chunk_rows = 8 };
+    mf_sequence_options options = { .struct_size = sizeof options,
+                                    .context_length = 60,
+                                    .chunk_rows = 8 };
     tiny_must(mf_sequence_open(&session, t.model, &options, &why), &why);
     tiny_feed(session, tokens, 40);
 
@@ -283,13 +289,13 @@ static void wrong_options_are_refused(void **state)
     mf_engine *engine;
     mf_model *model;
     tiny_engine_open(&t, &tiny_standard, NULL);
-    mf_sequence_options options = { .context_length = 513 };
+    mf_sequence_options options = { .struct_size = sizeof options, .context_length = 513 };
     assert_int_equal(mf_sequence_open(&session, t.model, &options, &why), MF_ERR_ARGUMENT);
     assert_null(session);
     assert_non_null(strstr(why.text, "513"));
     assert_int_equal(mf_sequence_open(NULL, t.model, NULL, &why), MF_ERR_ARGUMENT);
     assert_int_equal(mf_sequence_open(&session, NULL, NULL, &why), MF_ERR_ARGUMENT);
-    mf_engine_options unknown = { .backend = "tpu" };
+    mf_engine_options unknown = { .struct_size = sizeof unknown, .backend = "tpu" };
     assert_int_equal(mf_engine_open(&engine, &unknown, &why), MF_ERR_ARGUMENT);
     assert_null(engine);
     assert_non_null(strstr(why.text, "\"tpu\""));
@@ -328,7 +334,7 @@ static void fewer_experts_may_be_used(void **state)
     tiny_engine_open(&one, &shape, NULL);
     float *expected = tiny_all_logits(&one, tokens, 20, 0);
     mf_model *full = t.model, *reduced;
-    mf_model_options options = { .experts_per_token = 1 };
+    mf_model_options options = { .struct_size = sizeof options, .experts_per_token = 1 };
     tiny_must(mf_model_open(&reduced, t.engine, TINY_PATH, &options, &why), &why);
     t.model = reduced;
     float *found = tiny_all_logits(&t, tokens, 20, 0);
@@ -359,7 +365,9 @@ static void nothing_is_allocated_after_open(void **state)
         struct tiny_engine t;
         int32_t tokens[TOKENS];
         mf_error why = { 0 };
-        tiny_engine_open(&t, shapes[s], &(mf_engine_options){ .thread_count = 2 });
+        tiny_engine_open(
+            &t, shapes[s],
+            &(mf_engine_options){ .struct_size = sizeof(mf_engine_options), .thread_count = 2 });
         tiny_tokens(tokens, &t, TOKENS);
         mf_sequence *session = tiny_session(&t, 32);
         uint64_t calls = t.heap.calls;
@@ -381,30 +389,44 @@ static void work_is_counted(void **state)
     (void)state;
     struct tiny_engine t;
     int32_t tokens[TOKENS];
-    mf_stats stats;
+    mf_sequence_statistics stats = MF_SEQUENCE_STATISTICS_INIT;
+    mf_model_statistics model = MF_MODEL_STATISTICS_INIT;
+    mf_error why = { 0 };
     tiny_engine_open(&t, &tiny_standard, NULL);
     tiny_tokens(tokens, &t, TOKENS);
-    mf_sequence *session = tiny_session(&t, 0);
-    mf_sequence_stats(session, &stats);
-    assert_int_equal(stats.prompt_tokens + stats.decode_tokens + stats.expert_hits, 0);
-    assert_int_equal(stats.experts_total, 4 * 6);
+    mf_sequence *session = tiny_session(&t, 0), *idle = tiny_session(&t, 0);
+    tiny_must(mf_sequence_stats(session, &stats, &why), &why);
+    tiny_must(mf_model_stats(t.model, &model, &why), &why);
+    assert_int_equal(stats.prompt_tokens + stats.decode_tokens + model.expert_hits, 0);
+    assert_int_equal(model.experts_total, 4 * 6);
     tiny_feed(session, tokens, 30);
     for (size_t i = 30; i < 40; i++) tiny_feed_as(session, MF_PHASE_GENERATED, tokens + i, 1);
-    mf_sequence_stats(session, &stats);
+    tiny_must(mf_sequence_stats(session, &stats, &why), &why);
     assert_int_equal(stats.prompt_tokens, 30);
     assert_int_equal(stats.decode_tokens, 10);
     assert_true(stats.prompt_seconds > 0 && stats.decode_seconds > 0);
-    assert_true(stats.expert_misses + stats.expert_ahead_hits >= 1 && stats.expert_bytes_read > 0);
-    assert_true(stats.disk_reads > 0 && stats.disk_seconds > 0);
-    assert_true(stats.disk_bytes >= stats.expert_bytes_read);
+    assert_true(stats.attention_seconds > 0 && stats.expert_seconds > 0 && stats.head_seconds > 0);
+    tiny_must(mf_sequence_stats(idle, &stats, &why), &why); /* each sequence counts its own */
+    assert_int_equal(stats.prompt_tokens + stats.decode_tokens, 0);
+    assert_true(stats.attention_seconds == 0 && stats.expert_seconds == 0);
+    tiny_must(mf_model_stats(t.model, &model, &why), &why);
+    assert_true(model.expert_misses + model.expert_ahead_hits >= 1 && model.expert_bytes_read > 0);
+    assert_true(model.disk_reads > 0 && model.disk_seconds > 0);
+    assert_true(model.disk_bytes >= model.expert_bytes_read);
     /* ten tokens, four layers, two experts each; all but the misses were there */
-    assert_true(stats.expert_hits + stats.expert_misses >= 10 * 4 * 2);
-    assert_true(stats.experts_present <= stats.experts_total);
+    assert_true(model.expert_hits + model.expert_misses >= 10 * 4 * 2);
+    assert_true(model.experts_present <= model.experts_total);
+    mf_model_reset_stats(t.model);
+    tiny_must(mf_model_stats(t.model, &model, &why), &why);
+    assert_int_equal(model.expert_hits, 0);
+    assert_int_equal(model.disk_reads + model.disk_bytes + model.expert_bytes_read, 0);
+    tiny_must(mf_sequence_stats(session, &stats, &why), &why); /* not the sequence's */
+    assert_int_equal(stats.prompt_tokens, 30);
     mf_sequence_reset_stats(session);
-    mf_sequence_stats(session, &stats);
-    assert_int_equal(stats.prompt_tokens + stats.decode_tokens + stats.expert_hits, 0);
-    assert_int_equal(stats.disk_reads + stats.disk_bytes + stats.expert_bytes_read, 0);
+    tiny_must(mf_sequence_stats(session, &stats, &why), &why);
+    assert_int_equal(stats.prompt_tokens + stats.decode_tokens, 0);
     mf_sequence_close(session);
+    mf_sequence_close(idle);
     tiny_engine_close(&t);
 }
 

@@ -29,7 +29,10 @@ static void check_with(const struct tiny_shape *shape, const char *backend, bool
     size_t vocab = shape->vocab_size;
     double *expected = malloc(vocab * sizeof *expected), worst = 0, gap = 1;
     assert_non_null(expected);
-    tiny_engine_open(&t, shape, &(mf_engine_options){ .thread_count = 1, .backend = backend });
+    tiny_engine_open(&t, shape,
+                     &(mf_engine_options){ .struct_size = sizeof(mf_engine_options),
+                                           .thread_count = 1,
+                                           .backend = backend });
     tiny_tokens(tokens, &t, TOKENS);
     float *found =
         decode ? tiny_decoded_logits(&t, tokens, TOKENS) : tiny_all_logits(&t, tokens, TOKENS, 64);
@@ -112,7 +115,10 @@ static float *expected_logits(const struct tiny_shape *shape, const char *backen
                               int32_t tokens[TOKENS])
 {
     struct tiny_engine t;
-    tiny_engine_open(&t, shape, &(mf_engine_options){ .thread_count = 1, .backend = backend });
+    tiny_engine_open(&t, shape,
+                     &(mf_engine_options){ .struct_size = sizeof(mf_engine_options),
+                                           .thread_count = 1,
+                                           .backend = backend });
     tiny_tokens(tokens, &t, TOKENS);
     float *logits = tiny_all_logits(&t, tokens, TOKENS, 512);
     tiny_engine_close(&t);
@@ -129,7 +135,9 @@ static void check_chunks_and_threads(const struct tiny_shape *shape, const char 
     for (size_t i = 0; i < COUNT_OF(threads); i++) {
         struct tiny_engine t;
         tiny_engine_open(&t, shape,
-                         &(mf_engine_options){ .thread_count = threads[i], .backend = backend });
+                         &(mf_engine_options){ .struct_size = sizeof(mf_engine_options),
+                                               .thread_count = threads[i],
+                                               .backend = backend });
         for (size_t c = 0; c < COUNT_OF(chunks); c++) {
             float *found = tiny_all_logits(&t, tokens, TOKENS, chunks[c]);
             if (memcmp(found, expected, TOKENS * shape->vocab_size * sizeof *found) != 0)
@@ -157,7 +165,10 @@ static void check_feeds(const struct tiny_shape *shape, const char *backend, siz
     int32_t tokens[TOKENS];
     float *expected = expected_logits(shape, backend, tokens);
     size_t vocab = shape->vocab_size;
-    tiny_engine_open(&t, shape, &(mf_engine_options){ .thread_count = 2, .backend = backend });
+    tiny_engine_open(&t, shape,
+                     &(mf_engine_options){ .struct_size = sizeof(mf_engine_options),
+                                           .thread_count = 2,
+                                           .backend = backend });
     mf_sequence *session = tiny_session(&t, 16);
     for (size_t at = 0, count = 0; at < TOKENS; at += count) {
         count = min_size(1 + at % largest, TOKENS - at);
@@ -191,7 +202,9 @@ static float *turns(const struct tiny_shape *shape, const char *backend, unsigne
     float *logits = calloc(TOKENS * vocab, sizeof *logits);
     assert_non_null(logits);
     tiny_engine_open(&t, shape,
-                     &(mf_engine_options){ .thread_count = threads, .backend = backend });
+                     &(mf_engine_options){ .struct_size = sizeof(mf_engine_options),
+                                           .thread_count = threads,
+                                           .backend = backend });
     tiny_tokens(tokens, &t, TOKENS);
     mf_sequence *session = tiny_session(&t, chunk);
     for (size_t at = 0; at < TOKENS; feeds++) {
@@ -252,9 +265,11 @@ static void old_memory_is_never_read(void **state)
         struct tiny_engine t = { 0 };
         tiny_model_init(&t.tiny, shape);
         tiny_model_write(&t.tiny);
-        mf_engine_options options = {
-            .thread_count = 2, .backend = backend, .allocator = &dirty, .files = &t.tiny.files.files
-        };
+        mf_engine_options options = { .struct_size = sizeof options,
+                                      .thread_count = 2,
+                                      .backend = backend,
+                                      .allocator = &dirty,
+                                      .files = &t.tiny.files.files };
         tiny_must(mf_engine_open(&t.engine, &options, &why), &why);
         tiny_must(mf_model_open(&t.model, t.engine, TINY_PATH, NULL, &why), &why);
         float *found = tiny_all_logits(&t, tokens, TOKENS, 33);

@@ -212,21 +212,23 @@ static void stages_add_up(void **state)
     (void)state;
     struct tiny_engine t;
     int32_t tokens[TOKENS];
-    mf_stats stats;
+    mf_sequence_statistics stats = MF_SEQUENCE_STATISTICS_INIT;
     double stages = 0, total = 0;
     tiny_engine_open(&t, &tiny_standard,
-                     &(mf_engine_options){ .thread_count = 1, .profile = true });
+                     &(mf_engine_options){ .struct_size = sizeof(mf_engine_options),
+                                           .thread_count = 1,
+                                           .profile = true });
     tiny_tokens(tokens, &t, TOKENS);
     for (int round = 0; round < 20; round++) {
         mf_sequence *session = tiny_session(&t, 16);
         feed_all(session, tokens);
-        mf_sequence_stats(session, &stats);
+        mf_sequence_stats(session, &stats, NULL);
         check_times(stats.prompt_stage_seconds, stats.prompt_seconds);
         check_times(stats.decode_stage_seconds, stats.decode_seconds);
         stages += sum_of(stats.prompt_stage_seconds) + sum_of(stats.decode_stage_seconds);
         total += stats.prompt_seconds + stats.decode_seconds;
         mf_sequence_reset_stats(session);
-        mf_sequence_stats(session, &stats);
+        mf_sequence_stats(session, &stats, NULL);
         assert_true(sum_of(stats.prompt_stage_seconds) + sum_of(stats.decode_stage_seconds) == 0);
         mf_sequence_close(session);
     }
@@ -282,10 +284,14 @@ static void a_trace_is_complete_and_changes_nothing(void **state)
     struct heard heard = heard_new(1 << 16);
     struct tally tally = { 0 };
     int32_t tokens[TOKENS];
-    tiny_engine_open(&plain, &tiny_standard, &(mf_engine_options){ .thread_count = 2 });
     tiny_engine_open(
-        &traced, &tiny_standard,
-        &(mf_engine_options){ .thread_count = 2, .trace = hear, .trace_user = &heard });
+        &plain, &tiny_standard,
+        &(mf_engine_options){ .struct_size = sizeof(mf_engine_options), .thread_count = 2 });
+    tiny_engine_open(&traced, &tiny_standard,
+                     &(mf_engine_options){ .struct_size = sizeof(mf_engine_options),
+                                           .thread_count = 2,
+                                           .trace = hear,
+                                           .trace_user = &heard });
     tiny_tokens(tokens, &plain, TOKENS);
     mf_sequence *expected = tiny_session(&plain, 16), *session = tiny_session(&traced, 16);
     feed_all(expected, tokens);
