@@ -302,6 +302,8 @@ MF_API mf_status mf_sequence_feed_each(mf_sequence *sequence, mf_phase phase, co
 /* Borrowed, vocab_size floats, valid until the next feed or close; NULL before the first. */
 MF_API const float *mf_sequence_logits(const mf_sequence *sequence);
 
+MF_API mf_model *mf_sequence_model(const mf_sequence *sequence);
+
 /* How many tokens the sequence holds, and how many it can. */
 MF_API uint32_t mf_sequence_position(const mf_sequence *sequence);
 MF_API uint32_t mf_sequence_context_length(const mf_sequence *sequence);

@@ -178,10 +178,10 @@ static mf_status run_round(struct runner *r, struct bench_test *test, mf_error *
     tell(r, BENCH_TIMING, test);
     if (r->plan->probe && test->kind == BENCH_DECODE)
         test->memory[test->rounds_done] = r->plan->probe(r->plan->probe_user);
-    mf_model_stats(r->session->model, &before, NULL);
+    mf_model_stats(mf_sequence_model(r->session), &before, NULL);
     mf_status status = run_once(r, test, &seconds, why);
     if (status != MF_OK) return status;
-    mf_model_stats(r->session->model, &after, NULL);
+    mf_model_stats(mf_sequence_model(r->session), &after, NULL);
     test->rates[test->rounds_done++] = seconds > 0 ? test->tokens / seconds : 0;
     test->seconds += seconds;
     test->expert_hits += after.expert_hits - before.expert_hits;

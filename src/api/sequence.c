@@ -96,6 +96,11 @@ const float *mf_sequence_logits(const mf_sequence *session)
     return session && session->session.has_logits ? session->session.logits : NULL;
 }
 
+mf_model *mf_sequence_model(const mf_sequence *session)
+{
+    return session ? session->model : NULL;
+}
+
 uint32_t mf_sequence_position(const mf_sequence *session)
 {
     return session ? session->session.sequence.position : 0;

@@ -80,13 +80,13 @@ static uint64_t saved_states(void)
 static void probe_ticks(struct machine *m)
 {
     const unsigned power_leaf = 0x80000007u, invariant_tsc = 1u << 8;
-    unsigned a, b, c, d;
+    unsigned a = 0, b = 0, c = 0, d = 0;
     m->steady_ticks = __get_cpuid(power_leaf, &a, &b, &c, &d) && (d & invariant_tsc);
 }
 
 static bool made_by_amd(void)
 {
-    unsigned a, b, c, d;
+    unsigned a = 0, b = 0, c = 0, d = 0;
     return __get_cpuid(0, &a, &b, &c, &d) && b == signature_AMD_ebx && c == signature_AMD_ecx &&
            d == signature_AMD_edx;
 }
@@ -94,7 +94,7 @@ static bool made_by_amd(void)
 static void probe_instructions(struct machine *m)
 {
     enum { STATE_AVX = 0x6, STATE_AVX512 = 0xe6, STATE_AMX = 0x60000 };
-    unsigned a, b, c, d;
+    unsigned a = 0, b = 0, c = 0, d = 0;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return;
     bool fma = c & bit_FMA, f16c = c & bit_F16C;
     uint64_t saved = saved_states();

@@ -18,8 +18,7 @@ int main()
     mf_simulation_options options = MF_SIMULATION_OPTIONS_INIT;
     if (ceilings.struct_size != sizeof ceilings || options.struct_size != sizeof options ||
         model.struct_size != sizeof model || model.memory_bytes != 0) {
-        std::fprintf(stderr, "an initialiser does not set the size
-");
+        std::fprintf(stderr, "an initialiser does not set the size\n");
         return 1;
     }
     return 0;
