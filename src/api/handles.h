@@ -19,7 +19,7 @@ struct mf_engine {
     struct backend *backend;
     const struct kernels *kernels;
     bool exact;            /* the reference's arithmetic */
-    struct tracer *tracer; /* NULL: nobody asked for one */
+    struct tracer *tracer; /* NULL: none was asked for */
     /* Held while a session computes: pool, backend scratch and expert store have one
      * user at a time.  The only lock of the library. */
     pthread_mutex_t lock;

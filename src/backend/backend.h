@@ -144,7 +144,7 @@ struct backend_functions {
 struct backend {
     const struct backend_functions *functions;
     enum kv_format kv_format; /* in which it wants its caches */
-    struct tracer *tracer;    /* borrowed; NULL: nobody looks */
+    struct tracer *tracer;    /* borrowed; NULL: no tracing */
 };
 
 /* The CPU with one set of kernels; pool and allocator are borrowed.  `exact`: the plain f32

@@ -1,7 +1,7 @@
 /* checksum.h: XXH3, by which bytes that were written are known again.
  *
  * It finds what disks, cables and half-finished writes do to a file, at the speed of
- * memory.  It is no signature: whoever wants to can make two files that agree. */
+ * memory.  It is no signature: two files that agree can be made on purpose. */
 #ifndef BASE_CHECKSUM_H
 #define BASE_CHECKSUM_H
 

@@ -18,7 +18,7 @@ struct disk {
     int64_t (*write)(void *user, void *handle, uint64_t offset, const void *bytes, size_t count);
     int (*resize)(void *user, void *handle, uint64_t bytes); /* new bytes are zero */
     int (*sync)(void *user, void *handle);                   /* to the medium */
-    /* For as long as it is open; -EWOULDBLOCK: somebody else has it. */
+    /* For as long as it is open; -EWOULDBLOCK: another process has it. */
     int (*lock)(void *user, void *handle);
     void (*close)(void *user, void *handle);
     int (*rename)(void *user, const char *from, const char *to);

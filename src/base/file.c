@@ -35,7 +35,7 @@ static int posix_open(void *user, const char *path, void **handle, uint64_t *siz
         return -problem;
     }
     /* Readers here know what they want and ask for it whole: the kernel's guess at what comes
-     * next would be experts that nobody has chosen. */
+     * next would be experts that no router has chosen. */
     posix_fadvise(descriptor, 0, 0, POSIX_FADV_RANDOM);
     *handle = handle_of(descriptor);
     *size = (uint64_t)info.st_size;

@@ -1,4 +1,4 @@
-/* json.h: reading JSON that nobody vouches for.
+/* json.h: reading untrusted JSON.
  *
  * jansson parses; these helpers add what every reader here needs: duplicate keys
  * refused, sizes bounded, and a message that names file and field.  `where` is

@@ -49,7 +49,7 @@ struct share {
 struct share worker_share(struct worker worker, size_t count, size_t unit);
 
 /* `count` items for workers that shall finish together however fast each of them is: three
- * quarters are shared out, the rest goes in pieces of `unit` to whoever comes first.  For
+ * quarters are shared out, the rest goes in pieces of `unit` to the first worker that is free.  For
  * results that do not depend on who makes them, and once between two barriers:
  *
  *     struct handout rows = handout_begin(worker, count, unit);

@@ -4,7 +4,7 @@
  *     store     ── reads ──▶ the owner's buffer ──────┼─ between steps ─▶ the caller's function
  *     steps     ── spans, counters, ticks by stage ───┘
  *
- * Nobody who has not asked for it pays: without a tracer every function here is one
+ * Without a tracer the cost is small: every function here is then one
  * test of a pointer.  With one, a worker looks at the clock and writes into memory of
  * its own: no lock, no call, no allocation.  A step whose events do not fit loses the
  * last of them; how many is counted.
@@ -41,7 +41,7 @@ struct tracer {
     uint64_t first_ns;            /* … on both clocks */
     size_t capacity;              /* events of a buffer; 0 without a function */
     struct trace_buffer *buffers; /* [worker_count] */
-    uint64_t *stage_ticks;        /* [MF_STAGE_COUNT] of the session that steps; NULL: nobody's */
+    uint64_t *stage_ticks;        /* [MF_STAGE_COUNT] of the session that steps; NULL: none */
     int32_t layer;                /* at hand; -1: none */
 };
 
@@ -91,7 +91,7 @@ static inline uint64_t trace_ticks(const struct tracer *tracer)
     return trace_system_ns();
 }
 
-/* Now, or 0 without a tracer: nobody will look at it. */
+/* Now, or 0 without a tracer, where it is not used. */
 static inline uint64_t trace_now(const struct tracer *tracer)
 {
     return tracer ? trace_ticks(tracer) : 0;
@@ -131,7 +131,7 @@ static inline void trace_counter(struct tracer *tracer, const char *name, uint64
     if (tracer && tracer->function) trace_counter_slow(tracer, name, value);
 }
 
-/* An expert's read begins or ends; `ahead`: it began before anybody asked for it. */
+/* An expert's read begins or ends; `ahead`: it began before it was asked for. */
 struct trace_read {
     bool begins, ahead;
     uint32_t layer, expert;

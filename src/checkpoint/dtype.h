@@ -5,7 +5,7 @@
 #include "checkpoint/tensor_directory.h"
 
 /* The format called `name`; FORMAT_COUNT for one that we cannot compute with.
- * *bits of an element; 0 for a type that nobody here knows. */
+ * *bits of an element; 0 for an unknown type. */
 enum format dtype_find(unsigned *bits, const char *name);
 
 /* True if the tensor's shape times `bits` is exactly `bytes`; always for 0 bits,

@@ -2,7 +2,7 @@
  *
  * Open addressing over borrowed names.  A checkpoint of 671B parameters has some
  * 90,000 tensors, and a hostile file chooses its names: the hash is keyed with
- * the address of the table, which no file can know, so that nobody can make the
+ * the address of the table, which no file can know, so that no file can make the
  * names collide.
  *
  * Lifetime: names stay where they are, and with their owner, while the table lives. */

@@ -229,7 +229,7 @@ static mf_status open_journal(struct packed_writer *w, mf_error *why)
     if (status != MF_OK) return status;
     int result = disk->lock(disk->user, w->journal.handle);
     if (result < 0)
-        return fail_errno(why, MF_ERR_IO, -result, "%s is being written by somebody else",
+        return fail_errno(why, MF_ERR_IO, -result, "%s is being written by another process",
                           w->directory);
     if (w->journal_end >= HEADER_BYTES) return MF_OK;
     uint8_t header[HEADER_BYTES] = { 0 };

@@ -45,7 +45,7 @@ struct forward {
     struct backend *backend;
     struct recipes recipes;
     size_t row_capacity;
-    const struct observer *observer; /* NULL: nobody */
+    const struct observer *observer; /* NULL: none */
     struct forward_times times;
 
     float *shared[SHARED_COUNT]; /* [row_capacity][width]; logits [LOGIT_ROWS][vocabulary] */

@@ -15,7 +15,7 @@ enum { ROWS_LEARNT_MAX = 8 };
 /* Nothing is quite impossible, nor certain: keeps 1/p finite, and 1 - v above 0. */
 static const float chance_min = 1e-4f, chance_max = 0.9999f;
 
-/* What is this small is gone: numbers that shrink for ever become slow ones. */
+/* Flush to zero: denormals are slow. */
 static const float memory_min = 1e-9f;
 
 bool eviction_init(struct eviction *out, struct arena *arena, uint32_t layers, uint32_t experts)

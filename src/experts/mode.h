@@ -11,9 +11,9 @@
  * Between the two marks slots for all experts would fit, but only by driving the file out
  * of the page cache: every start would read it from disk again.  One copy is enough then,
  * and the page cache's is the one that outlives the program.  Where both fit, slots are
- * better: huge pages, no faults, and nobody can take the file away under a computation.
+ * better: huge pages, no faults, and no other process can truncate the file under a computation.
  *
- * Somebody who sets a limit counts the page cache as ours: then nothing is mapped. */
+ * A memory limit includes the page cache that moeflux causes: with one nothing is mapped. */
 #ifndef EXPERTS_MODE_H
 #define EXPERTS_MODE_H
 
@@ -25,7 +25,7 @@ struct expert_mode_sizes {
     uint64_t slot_bytes; /* of slots for all experts */
     uint64_t file_bytes; /* of all files */
     uint64_t budget_bytes;
-    bool promise;  /* the budget is a limit that somebody set */
+    bool promise;  /* the budget is a limit that the caller set */
     bool mappable; /* the files can be mapped */
 };
 

@@ -33,7 +33,7 @@
  *
  * A step is what the engine computed at once: a piece of a prompt, or one token.  A
  * token takes 24 bytes per layer where k is 8.  The ids of the tokens are those of the
- * text: whoever has the trace and the model can read it.
+ * text: it can be read from the trace with the model's tokenizer.
  *
  * A trace without its end is refused: the program writes under another name and renames
  * at the end, so that there is none.

@@ -7,7 +7,7 @@
  * own experts are never its victims, and the policy called "moeflux" is the store's
  * (eviction.h): what it finds is what the store counts when it reads nothing ahead.
  *
- *     belady    knows the future: nobody can do better
+ *     belady    knows the future: the upper bound
  *     moeflux   the store's
  *     lfu       how often, a use counting half after 128 tokens
  *     lru       how long ago

@@ -87,7 +87,7 @@ static void remember_ghost(const struct s3_fifo *s3, struct queues *queues, uint
     s3->ghost[place] = true;
 }
 
-/* Every turn takes one from the head of a queue.  When the small one holds nobody who may
+/* Every turn takes one from the head of a queue.  When the small one holds none that may
  * leave, half of the turns are over; the others count all of the large one down. */
 static uint32_t s3_victim(struct cache *cache, size_t class_number)
 {

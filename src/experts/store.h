@@ -139,7 +139,7 @@ size_t expert_visit_next(struct expert_visit *visit, struct expert_lease *leases
                          mf_status *status, mf_error *why);
 void expert_lease_end(struct expert_lease *lease);
 
-/* Reading ahead.  While a layer's experts arrive and compute, whoever knows what a
+/* Reading ahead.  While a layer's experts arrive and compute, a caller that knows what a
  * later layer is likely to want says so; whether it is read is the store's decision
  * (prefetch.h).  Asking first saves the work of predicting: the answer is how many
  * experts per row are worth naming, and the time between the two calls counts as the

@@ -32,7 +32,7 @@ enum {
 enum slot_state { SLOT_EMPTY, SLOT_READING, SLOT_READY, SLOT_FAILED };
 
 /* The reader is told of a slot's memory when it is used for the second time: to pin pages that
- * nobody has touched means to clear them, which the read itself does beside the owner. */
+ * were never touched means to clear them, which the read itself does beside the owner. */
 enum slot_memory { MEMORY_FRESH, MEMORY_TOUCHED, MEMORY_LENT };
 
 /* Small, for all of them are looked at when a victim is sought. */
@@ -190,7 +190,7 @@ void reading_add(const struct expert_store *store, struct place_list *list, uint
 
 /* ------------------------------------------------------------ store_visit.c */
 
-/* Nobody is waited for any more; failures that were not reported are forgotten. */
+/* No read is waited for any more; failures that were not reported are forgotten. */
 void visit_end(struct expert_store *store);
 
 /* ------------------------------------------------------------ store_ahead.c */

@@ -10,7 +10,7 @@ void reading_layout(struct expert_layout *out, const struct expert_store *store,
                        store->reader);
 }
 
-/* By the reader's threads: while a slot is READING nobody changes whose it is. */
+/* By the reader's threads: while a slot is READING its expert does not change. */
 static int check_expert(const struct async_read *read)
 {
     const struct expert_store *store = read->check_user;

@@ -3,8 +3,8 @@
  * Fresh memory is cleared by the kernel when it is touched for the first time, and in a
  * virtual machine found by the host: some gigabytes take seconds, as long as reading them
  * from a good disk.  Left to the reads, the disk waits for it.  A thread of its own goes
- * through the slots of a store once, in the order in which they are used; whoever comes
- * to a slot before it is served as ever.
+ * through the slots of a store once, in the order in which they are used; a read that comes to a
+ * slot before it proceeds as usual.
  *
  * Threads: one owner, beside the one that is started. */
 #ifndef EXPERTS_WARM_MEMORY_H

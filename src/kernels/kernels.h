@@ -219,7 +219,7 @@ static inline bool kernels_have_integers(const struct kernels *kernels, const st
     return kernels->integer_dot[weight->format] && weight->cols % 64 == 0 && grouped;
 }
 
-/* Who multiplies `weight` with packs of activations; NULL: nobody. */
+/* The function that multiplies `weight` with packs of activations; NULL: none. */
 static inline const struct matrix_unit *kernels_matrix(const struct kernels *kernels,
                                                        const struct weight *weight)
 {

@@ -1,4 +1,4 @@
-/* formats.h: the functions behind the table of format.c; nobody else needs them. */
+/* formats.h: the functions behind the table of format.c, for it alone. */
 #ifndef QUANT_FORMATS_H
 #define QUANT_FORMATS_H
 

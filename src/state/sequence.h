@@ -8,7 +8,7 @@
  *            ◀──────────────────────────────────────
  *                           abandon
  *
- * A feed is seen by nobody until it is committed: after an error the sequence is
+ * A feed is not visible until it is committed: after an error the sequence is
  * as it was.  Nothing allocates after sequence_init. */
 #ifndef STATE_SEQUENCE_H
 #define STATE_SEQUENCE_H

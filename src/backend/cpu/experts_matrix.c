@@ -1,15 +1,15 @@
 /* experts_matrix.c: experts for prompts, on the matrix unit.
  *
  * An expert's rows are packed, then come gate and up, whose products become the packs of hidden
- * rows, then down.  One worker does all of it where there are enough experts for everybody: what
- * one step leaves is in his own cache for the next one, and nobody waits.  Otherwise, and where
+ * rows, then down.  One worker runs the whole expert where there are enough experts for all
+ * workers: intermediates stay in its cache, and no barrier is needed.  Otherwise, and where
  * an expert has very many rows, all workers share out each step. */
 #include "backend/cpu/cpu.h"
 
 enum {
     GATED_ROWS = 16,        /* of gate, and as many of up, in one block */
     ALONE_ROWS = 256,       /* that one worker takes at most */
-    EXPERTS_PER_WORKER = 4, /* that he takes at least, or the last one to finish is late */
+    EXPERTS_PER_WORKER = 4, /* at least, or the last one to finish is late */
 };
 
 struct packed_expert {
@@ -121,7 +121,7 @@ static size_t packs_words(const struct kernels *kernels, size_t rows, size_t wid
            (kernels_pack_words(kernels, width) + kernels_pack_words(kernels, expert_width));
 }
 
-/* Everybody some whole experts. */
+/* Each worker takes some whole experts. */
 static void run_alone(const struct expert_job *job)
 {
     const struct expert_batch *batch = job->batch;
