@@ -229,7 +229,8 @@ typedef struct mf_model_options {
                                    NULL: resident, mapped or streamed, as the memory allows */
     const char *read_ahead;     /* of experts before they are asked for: "never", "always"; NULL:
                                    while it saves time.  It changes no result */
-    const char *reader;         /* of experts: "io_uring", "threads"; NULL: the best one here */
+    const char *reader;         /* of experts: "io_uring", "threads"; NULL: io_uring for direct
+                                   reads */
     bool skip_checksums;        /* of the experts of a packed model, as they arrive */
 } mf_model_options;
 #define MF_MODEL_OPTIONS_INIT MF_SIZED(mf_model_options)

@@ -51,7 +51,8 @@ static const struct option common_options[] = {
               "while it saves time",
       .choices = read_aheads },
     { 0, "reader", OPTION_CHOICE, offsetof(struct common_settings, reader), "NAME",
-      .help = "who reads them: auto, io_uring or threads; default: auto, the faster one",
+      .help = "how experts are read: auto, io_uring or threads; default: auto, io_uring for direct "
+              "reads",
       .choices = readers },
     { 0, "no-checksums", OPTION_FLAG, offsetof(struct common_settings, no_checksums), NULL,
       .help = "experts of a converted model are not compared with their checksums as they are "

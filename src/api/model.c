@@ -22,7 +22,7 @@ static mf_status choose_by_name(struct expert_store_options *store, const mf_mod
     static const char *const readers[] = { "io_uring", "threads" };
     static const char *const modes[] = { "resident", "mapped" };
     static const char *const aheads[] = { "never", "always" };
-    static const enum read_engine engines[] = { READ_ENGINE_BEST, READ_ENGINE_URING,
+    static const enum read_engine_kind engines[] = { READ_ENGINE_BEST, READ_ENGINE_URING,
                                                 READ_ENGINE_THREADS };
     static const enum expert_place places[] = { PLACE_BY_SIZE, PLACE_RESIDENT, PLACE_MAPPED };
     static const enum expert_ahead ahead[] = { AHEAD_MEASURED, AHEAD_NEVER, AHEAD_ALWAYS };

@@ -64,7 +64,7 @@ static mf_status open_reader(struct expert_store *store, enum reading how, mf_er
                                            .direct = direct,
                                            .uncached = how != READING_KEPT || options->promise,
                                            .clock = options->clock,
-                                           .hire = options->hire,
+                                           .factory = options->factory,
                                            .buffer_count = (size_t)store->layers * store->experts };
     if (how == READING_MAPPED) { /* pages are brought in by threads, and stay */
         reader.engine = READ_ENGINE_THREADS;
@@ -315,7 +315,7 @@ static void release_slots(struct expert_store *store, const struct slot_class *c
     uint64_t bytes = (class->capacity - class->count) * class->bytes;
     for (size_t i = class->count; i < class->capacity; i++) {
         uint32_t index = (uint32_t)(class->first_slot + i);
-        if (store->lent[index] == MEMORY_LENT) async_reader_take_back(store->reader, index);
+        if (store->lent[index] == MEMORY_LENT) async_reader_unregister_buffer(store->reader, index);
         store->lent[index] = MEMORY_FRESH;
     }
     if (bytes > 0) madvise(store->memory + from, bytes, MADV_DONTNEED);
@@ -343,7 +343,7 @@ static mf_status begin_streaming(struct expert_store *store, uint64_t budget_byt
     bool padded;
     expert_store_drop_all(store);
     for (uint32_t i = 0; i < store->plan.capacity; i++) {
-        if (store->lent[i] == MEMORY_LENT) async_reader_take_back(store->reader, i);
+        if (store->lent[i] == MEMORY_LENT) async_reader_unregister_buffer(store->reader, i);
         store->lent[i] = MEMORY_FRESH;
     }
     madvise(store->memory, store->memory_bytes, MADV_DONTNEED);

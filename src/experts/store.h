@@ -97,10 +97,10 @@ struct expert_store_options {
     uint64_t budget_bytes; /* for slots */
     bool promise;          /* the page cache that reading fills counts too */
     bool unchecked;        /* what the packed layout's checksums say does not matter */
-    enum read_engine engine;
+    enum read_engine_kind engine;
     enum expert_ahead { AHEAD_MEASURED, AHEAD_NEVER, AHEAD_ALWAYS } ahead;
-    const struct clock *clock; /* NULL: the real one */
-    read_crew_function hire;   /* NULL: as `engine` says; for tests */
+    const struct clock *clock;   /* NULL: the real one */
+    read_engine_factory factory; /* NULL: as `engine` says; for tests */
     enum expert_place { PLACE_BY_SIZE, PLACE_RESIDENT, PLACE_MAPPED } place; /* or refused */
     struct tracer *tracer; /* hears of reads; may be NULL */
 };

@@ -42,7 +42,7 @@ static void lend_memory(struct expert_store *store, uint32_t index, uint32_t pla
         memory_warmer_start(&store->warmer, &store->plan, store->memory);
     const struct slot_class *class = &store->plan.classes[class_of(store, place)];
     if (store->lent[index]++ == MEMORY_TOUCHED)
-        async_reader_lend(store->reader, index, memory, class->bytes);
+        async_reader_register_buffer(store->reader, index, memory, class->bytes);
 }
 
 bool reading_begin(struct expert_store *store, struct async_read **list, uint32_t place,

@@ -10,12 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Threads must be better than io_uring by this.  They have no other merit, and a disk that others
- * use gives much more at one moment than at the next. */
-static const struct read_choice_rule threads_rule = { .worth = 2.0,
-                                                      .phase_reads = 240,
-                                                      .lead = 240 };
-
 /* ------------------------------------------------------------------ queues */
 
 void read_queue_put(struct read_queue *queue, struct async_read *read)
@@ -47,18 +41,18 @@ static struct async_read *take_all(struct read_queue *queue)
     return list;
 }
 
-/* ------------------------------------------------------------ for the crews */
+/* --------------------------------------------------------- for the engines */
 
-/* Seconds in which something was under way. */
+/* Seconds in which a read was in flight. */
 static double busy_seconds(const struct async_reader *r, double now)
 {
     return r->busy_seconds + (r->under_way > 0 ? now - r->busy_since : 0);
 }
 
-struct async_read *async_reader_take(struct async_reader *r, const struct read_crew *crew)
+struct async_read *async_reader_take(struct async_reader *r)
 {
     uint32_t depth = read_pace_depth(&r->pace);
-    if (r->under_way >= depth || crew != r->crews[r->choice.active]) return NULL;
+    if (r->under_way >= depth) return NULL;
     struct async_read *read = read_queue_take(&r->demand);
     bool room_ahead = r->ahead_under_way < depth - depth / 4;
     if (!read && room_ahead) read = read_queue_take(&r->ahead);
@@ -76,30 +70,18 @@ void async_reader_wake(struct async_reader *r)
     uint32_t depth = read_pace_depth(&r->pace);
     uint32_t room = depth > r->under_way ? depth - r->under_way : 0;
     uint32_t waiting = r->demand.count + r->ahead.count;
-    struct read_crew *crew = r->crews[r->choice.active];
-    if (room > 0 && waiting > 0) crew->functions->wake(crew, room < waiting ? room : waiting);
+    if (room > 0 && waiting > 0)
+        r->engine->functions->wake(r->engine, room < waiting ? room : waiting);
 }
 
-static void wake_all(struct async_reader *r)
-{
-    for (uint32_t i = 0; i < r->crew_count; i++)
-        r->crews[i]->functions->wake(r->crews[i], DEPTH_MAX);
-}
-
-/* Measures by it who shall read, by which way, and how much at a time; one after the other. */
+/* Measures first whether to stage, then how many reads to keep in flight. */
 static void learn_from(struct async_reader *r, const struct async_read *read, double now)
 {
-    uint32_t depth = read_pace_depth(&r->pace), phase = r->choice.phase;
-    bool hired = read_choice_is_over(&r->choice), way = read_choice_is_over(&r->stage.choice);
-    if (!hired)
-        read_choice_note(&r->choice, r->bytes, r->busy_seconds);
-    else if (r->stage.memory)
-        read_choice_note(&r->stage.choice, r->bytes, r->busy_seconds);
-    if (hired && way) read_pace_note(&r->pace, read->done, now - read->started_at, read->beside);
-    if (r->choice.phase != phase)
-        wake_all(r); /* one crew begins, or goes home */
-    else if (read_pace_depth(&r->pace) > depth)
-        async_reader_wake(r);
+    uint32_t depth = read_pace_depth(&r->pace);
+    bool settled = read_stage_is_settled(&r->stage);
+    read_stage_note(&r->stage, r->bytes, r->busy_seconds);
+    if (settled) read_pace_note(&r->pace, read->done, now - read->started_at, read->beside);
+    if (read_pace_depth(&r->pace) > depth) async_reader_wake(r);
 }
 
 void async_reader_finish(struct async_reader *r, struct async_read *read)
@@ -119,15 +101,10 @@ void async_reader_finish(struct async_reader *r, struct async_read *read)
     pthread_cond_signal(&r->done);
 }
 
-bool async_reader_dismisses(const struct async_reader *r, const struct read_crew *crew)
-{
-    return r->stop || (read_choice_is_over(&r->choice) && crew != r->crews[r->choice.active]);
-}
-
 /* ----------------------------------------------------------------- results */
 
-/* A second try goes through the plain functions and starts again: what the first
- * one brought may be half of a page that was changing. */
+/* The second attempt goes through the file's functions and starts from the beginning: the first
+ * may have returned part of a page that was being written. */
 static bool try_again(struct async_read *read, int error)
 {
     read->error = error;
@@ -151,7 +128,7 @@ bool read_advance(struct async_read *read, const struct read_source *source, int
         read->done = done;
         return true;
     }
-    /* What follows a short direct read must be aligned again. */
+    /* The rest of a short direct read must be aligned again. */
     if (read_is_direct(read, source)) done -= done % source->alignment;
     if (done == read->done) return !try_again(read, ENODATA);
     read->done = done;
@@ -167,8 +144,7 @@ void read_leave_no_trace(const struct async_read *read, const struct read_source
 
 /* ----------------------------------------------------------------- sources */
 
-/* Opening by descriptor finds the file that was opened first, whatever has been
- * renamed or unlinked since. */
+/* Reopens by descriptor: the path may have been renamed or unlinked since. */
 static int open_direct(int descriptor)
 {
     char path[48];
@@ -176,7 +152,7 @@ static int open_direct(int descriptor)
     return open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
 }
 
-/* What direct reads must be multiples of; 0: there are none. */
+/* Alignment of direct reads; 0: not supported. */
 static size_t direct_alignment(int descriptor)
 {
 #ifdef STATX_DIOALIGN
@@ -185,7 +161,7 @@ static size_t direct_alignment(int descriptor)
         (info.stx_mask & STATX_DIOALIGN))
         return max_size(info.stx_dio_mem_align, info.stx_dio_offset_align);
 #endif
-    struct stat plain; /* an older kernel does not say: a page is right nearly everywhere */
+    struct stat plain; /* older kernels do not report it; a page is nearly always enough */
     return fstat(descriptor, &plain) == 0 ? 4096 : 0;
 }
 
@@ -227,29 +203,25 @@ static mf_status open_sources(struct async_reader *r, const struct async_reader_
     return MF_OK;
 }
 
-/* io_uring first, if it is wanted; then threads, unless they are not. */
-static mf_status hire_crews(struct async_reader *r, const struct async_reader_options *options,
-                            mf_error *why)
+static mf_status open_uring(struct async_reader *r, mf_error *why)
 {
-    bool plain = options->engine == READ_ENGINE_BEST && !options->direct;
-    mf_status status = MF_OK;
-    if (options->hire) {
-        status = options->hire(&r->crews[0], r, why);
-        r->crew_count += status == MF_OK;
-        return status;
-    }
-    if (!plain && options->engine != READ_ENGINE_THREADS) {
 #ifdef MOEFLUX_HAVE_URING
-        status = read_crew_uring_new(&r->crews[0], r, why);
+    return read_engine_uring_new(&r->engine, r, why);
 #else
-        status = fail(why, MF_ERR_UNSUPPORTED, "this library was built without io_uring");
+    (void)r;
+    return fail(why, MF_ERR_UNSUPPORTED, "this library was built without io_uring");
 #endif
-        r->crew_count += status == MF_OK;
-        if (options->engine == READ_ENGINE_URING) return status;
-    }
-    status = read_crew_threads_new(&r->crews[r->crew_count], r, why);
-    r->crew_count += status == MF_OK;
-    return r->crew_count > 0 ? MF_OK : status;
+}
+
+/* io_uring for direct reads, else threads, unless the caller asks for one of them. */
+static mf_status open_engine(struct async_reader *r, const struct async_reader_options *options,
+                             mf_error *why)
+{
+    if (options->factory) return options->factory(&r->engine, r, why);
+    if (options->engine == READ_ENGINE_URING) return open_uring(r, why);
+    bool uring = options->engine == READ_ENGINE_BEST && options->direct;
+    if (uring && open_uring(r, NULL) == MF_OK) return MF_OK;
+    return read_engine_threads_new(&r->engine, r, why);
 }
 
 mf_status async_reader_new(struct async_reader **out, const struct async_reader_options *options,
@@ -266,9 +238,8 @@ mf_status async_reader_new(struct async_reader **out, const struct async_reader_
     pthread_cond_init(&r->done, NULL);
     read_pace_init(&r->pace, DEPTH_MIN, DEPTH_AT_FIRST, DEPTH_MAX);
     mf_status status = open_sources(r, options, why);
-    pthread_mutex_lock(&r->lock); /* the crews begin when all is ready */
-    if (status == MF_OK) status = hire_crews(r, options, why);
-    read_choice_init(&r->choice, r->crew_count == CHOICE_WAYS ? &threads_rule : NULL);
+    pthread_mutex_lock(&r->lock); /* the engine starts when the reader is complete */
+    if (status == MF_OK) status = open_engine(r, options, why);
     read_stage_init(&r->stage, allocator, 0, 0);
     pthread_mutex_unlock(&r->lock);
     if (status != MF_OK) {
@@ -279,13 +250,14 @@ mf_status async_reader_new(struct async_reader **out, const struct async_reader_
     return MF_OK;
 }
 
-static void dismiss_crews(struct async_reader *r)
+static void stop_engine(struct async_reader *r)
 {
+    if (!r->engine) return;
     pthread_mutex_lock(&r->lock);
     r->stop = true;
-    wake_all(r);
+    r->engine->functions->wake(r->engine, DEPTH_MAX);
     pthread_mutex_unlock(&r->lock);
-    for (uint32_t i = 0; i < r->crew_count; i++) r->crews[i]->functions->free(r->crews[i]);
+    r->engine->functions->free(r->engine);
 }
 
 void async_reader_free(struct async_reader *r)
@@ -294,7 +266,7 @@ void async_reader_free(struct async_reader *r)
     const mf_allocator *allocator = r->allocator;
     async_reader_cancel_ahead(r);
     while (async_reader_wait(r, true)) continue;
-    dismiss_crews(r);
+    stop_engine(r);
     for (size_t i = 0; i < r->source_count; i++)
         if (r->sources[i].direct >= 0) close(r->sources[i].direct);
     if (r->sources)
@@ -308,13 +280,13 @@ void async_reader_free(struct async_reader *r)
 void async_reader_activity(struct async_reader *r, struct read_activity *out)
 {
     pthread_mutex_lock(&r->lock);
-    *out = (struct read_activity){ .engine = r->crews[r->choice.active]->functions->name,
+    *out = (struct read_activity){ .engine = r->engine->functions->name,
                                    .depth = read_pace_depth(&r->pace),
                                    .reads = r->reads,
                                    .retries = r->retries,
                                    .bytes = r->bytes,
                                    .seconds = busy_seconds(r, clock_now(r->clock)),
-                                   .staged = r->stage.choice.active == 1 };
+                                   .staged = r->stage.active };
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -333,16 +305,16 @@ void async_reader_forget(const struct async_reader *reader)
     for (size_t i = 0; i < reader->source_count; i++) file_forget(reader->sources[i].file);
 }
 
-void async_reader_lend(struct async_reader *r, uint32_t tag, void *memory, size_t bytes)
+void async_reader_register_buffer(struct async_reader *r, uint32_t tag, void *memory, size_t bytes)
 {
-    for (uint32_t i = 0; i < r->crew_count && tag < r->buffer_count; i++)
-        if (r->crews[i]->functions->lend)
-            r->crews[i]->functions->lend(r->crews[i], tag, memory, bytes);
+    const struct read_engine_functions *functions = r->engine->functions;
+    if (functions->register_buffer && tag < r->buffer_count)
+        functions->register_buffer(r->engine, tag, memory, bytes);
 }
 
-void async_reader_take_back(struct async_reader *r, uint32_t tag)
+void async_reader_unregister_buffer(struct async_reader *r, uint32_t tag)
 {
-    async_reader_lend(r, tag, NULL, 0);
+    async_reader_register_buffer(r, tag, NULL, 0);
 }
 
 void async_reader_stage(struct async_reader *r, size_t read_bytes, size_t count)
@@ -380,7 +352,7 @@ void async_reader_promote(struct async_reader *r, uint32_t tag)
         if (moves) read->ahead = false;
         read_queue_put(moves ? &r->demand : &r->ahead, read);
     }
-    async_reader_wake(r); /* reads ahead may not take the whole depth, this one may */
+    async_reader_wake(r); /* a demand read may use the part of the depth closed to read-aheads */
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -399,8 +371,8 @@ struct async_read *async_reader_wait(struct async_reader *r, bool block)
 {
     if (r->outstanding == 0) return NULL;
     pthread_mutex_lock(&r->lock);
-    struct read_crew *crew = r->crews[r->choice.active];
-    if (crew->functions->help) crew->functions->help(crew, block && !r->finished.head);
+    struct read_engine *engine = r->engine;
+    if (engine->functions->help) engine->functions->help(engine, block && !r->finished.head);
     while (block && !r->finished.head) pthread_cond_wait(&r->done, &r->lock);
     struct async_read *list = take_all(&r->finished);
     pthread_mutex_unlock(&r->lock);

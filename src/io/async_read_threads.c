@@ -1,7 +1,7 @@
-/* async_read_threads.c: reads by threads that wait for them.
+/* async_read_threads.c: an engine of threads that read synchronously.
  *
- * Works with any mf_files.  A thread takes one read at a time and stays with it until it
- * is finished, so there are as many threads as reads have ever been under way at a time. */
+ * Works with any mf_files.  A thread carries out one read at a time, so the number of threads is
+ * the largest number of reads that have been in flight. */
 #include "base/status.h"
 #include "base/thread.h"
 #include "io/async_engine.h"
@@ -15,23 +15,23 @@
 #define MADV_POPULATE_READ 22 /* Linux 5.14 */
 #endif
 
-enum { STACK_BYTES = 256 * 1024 /* a thread only waits */ };
+enum { STACK_BYTES = 256 * 1024 /* these threads mostly sleep in the kernel */ };
 
-struct threads_crew {
-    struct read_crew crew;
-    pthread_cond_t work; /* something to do */
-    /* all of these with the reader's lock */
+struct threads_engine {
+    struct read_engine engine;
+    pthread_cond_t work; /* a read may start, or the reader stops */
+    /* guarded by the reader's lock */
     pthread_t threads[DEPTH_MAX];
     uint32_t thread_count, idle_count;
 };
 
-static struct threads_crew *threads_of(struct read_crew *crew)
+static struct threads_engine *threads_of(struct read_engine *engine)
 {
-    return (struct threads_crew *)crew;
+    return (struct threads_engine *)engine;
 }
 
-/* The pages of a mapping, as if they had been touched, but with an error where that would
- * kill.  An older kernel reads them somewhere else: then they are near, at least. */
+/* Faults the pages of a mapping in, with an error where touching them would raise SIGBUS.  Older
+ * kernels: reads the bytes into a scratch buffer, so that at least the page cache has them. */
 static int64_t populate(const struct async_read *read, const struct file *file)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)read->out;
@@ -39,7 +39,7 @@ static int64_t populate(const struct async_read *read, const struct file *file)
     uint8_t scratch[16384];
     if (madvise(read->out - before, read->needed + before, MADV_POPULATE_READ) == 0)
         return (int64_t)read->needed;
-    if (errno == EFAULT) return 0; /* the file ends before */
+    if (errno == EFAULT) return 0; /* the file ends earlier */
     if (errno != EINVAL) return -errno;
     return file->files->read(file->files->user, file->handle, read->offset + read->done, scratch,
                              min_size(read->count - read->done, sizeof scratch));
@@ -64,7 +64,7 @@ static int64_t attempt(const struct async_read *read, const struct read_source *
     return got < 0 ? -errno : got;
 }
 
-/* With the lock, which is let go while the read lasts. */
+/* With the lock held; releases it during the read. */
 static void carry_out(struct async_reader *reader, struct async_read *read)
 {
     pthread_mutex_unlock(&reader->lock);
@@ -77,36 +77,36 @@ static void carry_out(struct async_reader *reader, struct async_read *read)
 
 static void *work(void *argument)
 {
-    struct threads_crew *t = argument;
-    struct async_reader *reader = t->crew.reader;
+    struct threads_engine *t = argument;
+    struct async_reader *reader = t->engine.reader;
     pthread_mutex_lock(&reader->lock);
-    while (!async_reader_dismisses(reader, &t->crew)) {
-        struct async_read *read = async_reader_take(reader, &t->crew);
+    while (!reader->stop) {
+        struct async_read *read = async_reader_take(reader);
         if (!read) {
             t->idle_count++;
             pthread_cond_wait(&t->work, &reader->lock);
             t->idle_count--;
             continue;
         }
-        async_reader_wake(reader); /* who was woken with this thread may be busy by now */
+        async_reader_wake(reader); /* makes up for a wake-up that found no idle thread */
         carry_out(reader, read);
     }
     pthread_mutex_unlock(&reader->lock);
     return NULL;
 }
 
-/* A read from the page cache takes less time than waking a thread for it. */
-static void threads_help(struct read_crew *crew, bool block)
+/* A read from the page cache takes less time than waking a thread. */
+static void threads_help(struct read_engine *engine, bool block)
 {
-    struct async_reader *reader = crew->reader;
+    struct async_reader *reader = engine->reader;
     const struct async_read *first = reader->demand.head;
     if (!block || !first || reader->sources[first->file].direct >= 0) return;
-    struct async_read *read = async_reader_take(reader, crew);
+    struct async_read *read = async_reader_take(reader);
     if (read) carry_out(reader, read);
 }
 
-/* 0, or the errno value of why there is not one more. */
-static int add_thread(struct threads_crew *t)
+/* 0 or an errno value. */
+static int add_thread(struct threads_engine *t)
 {
     pthread_attr_t small;
     if (t->thread_count == DEPTH_MAX) return EAGAIN;
@@ -118,44 +118,46 @@ static int add_thread(struct threads_crew *t)
     return problem;
 }
 
-/* Who was woken a moment ago may still count as idle: whoever begins a read makes up for it. */
-static void threads_wake(struct read_crew *crew, uint32_t room)
+/* A thread that was just woken may still count as idle; each thread that starts a read wakes again
+ * to make up for it. */
+static void threads_wake(struct read_engine *engine, uint32_t room)
 {
-    struct threads_crew *t = threads_of(crew);
-    if (crew->reader->stop || room >= t->thread_count)
+    struct threads_engine *t = threads_of(engine);
+    if (engine->reader->stop || room >= t->thread_count)
         pthread_cond_broadcast(&t->work);
     else
         for (uint32_t i = 0; i < room; i++) pthread_cond_signal(&t->work);
-    if (async_reader_dismisses(crew->reader, crew)) return;
+    if (engine->reader->stop) return;
     for (uint32_t i = t->idle_count; i < room; i++)
-        if (add_thread(t) != 0) return; /* fewer are slower, not wrong */
+        if (add_thread(t) != 0) return; /* fewer threads are only slower */
 }
 
-static void threads_free(struct read_crew *crew)
+static void threads_free(struct read_engine *engine)
 {
-    struct threads_crew *t = threads_of(crew);
-    const mf_allocator *allocator = crew->reader->allocator;
+    struct threads_engine *t = threads_of(engine);
+    const mf_allocator *allocator = engine->reader->allocator;
     for (uint32_t i = 0; i < t->thread_count; i++) pthread_join(t->threads[i], NULL);
     pthread_cond_destroy(&t->work);
     allocator->release(allocator->user, t, sizeof *t);
 }
 
-static const struct read_crew_functions threads_functions = {
+static const struct read_engine_functions threads_functions = {
     .name = "threads", .wake = threads_wake, .free = threads_free, .help = threads_help
 };
 
-mf_status read_crew_threads_new(struct read_crew **out, struct async_reader *reader, mf_error *why)
+mf_status read_engine_threads_new(struct read_engine **out, struct async_reader *reader,
+                                  mf_error *why)
 {
     const mf_allocator *allocator = reader->allocator;
-    struct threads_crew *t = allocator->allocate(allocator->user, sizeof *t, CACHE_LINE);
+    struct threads_engine *t = allocator->allocate(allocator->user, sizeof *t, CACHE_LINE);
     if (!t) return fail_memory(why, sizeof *t);
-    *t = (struct threads_crew){ .crew = { &threads_functions, reader } };
+    *t = (struct threads_engine){ .engine = { &threads_functions, reader } };
     pthread_cond_init(&t->work, NULL);
     int problem = add_thread(t);
     if (problem != 0) {
-        threads_free(&t->crew); /* joins nobody */
+        threads_free(&t->engine); /* there is no thread to join */
         return fail_errno(why, MF_ERR_MEMORY, problem, "no thread that reads could be started");
     }
-    *out = &t->crew;
+    *out = &t->engine;
     return MF_OK;
 }

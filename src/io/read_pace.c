@@ -1,12 +1,12 @@
 #include "io/read_pace.h"
 
 enum {
-    WINDOW_READS = 64,    /* that make a measurement */
-    WINDOWS_BETWEEN = 16, /* measurements at home from one probe to the next */
-    ALONE_MAX = 256       /* reads for which a probe waits for enough others */
+    WINDOW_READS = 64,    /* of one measurement */
+    WINDOWS_BETWEEN = 16, /* measurements at the home level between two probes */
+    ALONE_MAX = 256       /* reads until a probe without enough concurrency ends */
 };
 
-/* More depth must give this much more; less depth may cost this much. */
+/* A larger depth must gain this much; a smaller one may lose this much. */
 static const double worth_more = 1.15, worth_less = 0.95;
 
 static uint32_t level_of(uint32_t depth)
@@ -22,7 +22,7 @@ void read_pace_init(struct read_pace *out, uint32_t least, uint32_t depth, uint3
                                .level_max = level_of(most),
                                .probe_up = true };
     out->level = out->home = level_of(depth);
-    out->windows = WINDOWS_BETWEEN; /* the first probe comes at once */
+    out->windows = WINDOWS_BETWEEN; /* the first probe starts at once */
 }
 
 static void start_window(struct read_pace *p, uint32_t level)
@@ -33,7 +33,7 @@ static void start_window(struct read_pace *p, uint32_t level)
     p->reads = p->alone = 0;
 }
 
-/* Up and down in turn, where there is an up or a down. */
+/* Alternates up and down within the limits. */
 static void begin_probe(struct read_pace *p)
 {
     bool up = p->home == p->level_max ? false : p->home == p->level_min ? true : p->probe_up;
@@ -48,13 +48,13 @@ static void end_probe(struct read_pace *p)
     bool better = p->rates[p->level] > (up ? worth_more : worth_less) * p->rates[p->home];
     if (better) {
         p->home = p->level;
-        p->probe_up = up;                 /* the same way again, … */
+        p->probe_up = up;                 /* same direction again, … */
         p->windows = WINDOWS_BETWEEN - 1; /* … soon */
     }
     p->level = p->home;
 }
 
-/* Fewer under way would say nothing about this depth. */
+/* With fewer in flight the rate says nothing about this depth. */
 static uint32_t enough_beside(const struct read_pace *p)
 {
     uint32_t home = 1u << p->home;
@@ -65,7 +65,7 @@ void read_pace_note(struct read_pace *p, uint64_t bytes, double seconds, uint32_
 {
     if (p->level_min == p->level_max) return;
     if (beside < enough_beside(p)) {
-        if (++p->alone == ALONE_MAX) start_window(p, p->home); /* so deep it never gets */
+        if (++p->alone == ALONE_MAX) start_window(p, p->home); /* this depth is never reached */
         return;
     }
     p->bytes += (double)(beside + 1) * (double)bytes;

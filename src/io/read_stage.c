@@ -4,22 +4,30 @@
 #include <emmintrin.h>
 #endif
 
-enum { PAGE = 4096 };
+enum {
+    PAGE = 4096,
+    /* Shorter phases measure the moment rather than the way.  In the long run one read in 30 goes
+     * the slower way. */
+    PHASE_READS = 240,
+    PHASE_SKIPPED = 16,
+    INTERVAL_MIN = 2048,
+    INTERVAL_MAX = 8192
+};
 
-/* Copying must be worth the time that it takes from computing.  Shorter phases say more about the
- * moment than about the way; of all reads a 30th go the worse way. */
-static const struct read_choice_rule rule = { .worth = 1.1, .phase_reads = 240, .again = 8192 };
+/* The copy takes time from computing, so staging must gain this much. */
+static const double gain_min = 1.1;
 
 void read_stage_init(struct read_stage *out, const mf_allocator *allocator, size_t read_bytes,
                      size_t count)
 {
-    *out = (struct read_stage){ .buffer_bytes = read_bytes };
+    *out = (struct read_stage){ .buffer_bytes = read_bytes, .phase = STAGE_PHASES };
     count = min_size(count, STAGE_BUFFERS_MAX);
     size_t bytes = count * read_bytes;
     if (bytes > 0) out->memory = allocator->allocate(allocator->user, bytes, PAGE);
-    read_choice_init(&out->choice, out->memory ? &rule : NULL);
     if (!out->memory) return;
     out->memory_bytes = bytes;
+    out->phase = 0;
+    out->interval = INTERVAL_MIN;
     for (; out->free_count < count; out->free_count++)
         out->free[out->free_count] = out->memory + out->free_count * read_bytes;
 }
@@ -32,7 +40,7 @@ void read_stage_free(struct read_stage *stage, const mf_allocator *allocator)
 
 uint8_t *read_stage_take(struct read_stage *stage, size_t read_bytes)
 {
-    bool used = stage->choice.active == 1 && read_bytes <= stage->buffer_bytes;
+    bool used = stage->active && read_bytes <= stage->buffer_bytes;
     return used && stage->free_count > 0 ? stage->free[--stage->free_count] : NULL;
 }
 
@@ -40,6 +48,48 @@ void read_stage_give_back(struct read_stage *stage, uint8_t *buffer)
 {
     if (buffer) stage->free[stage->free_count++] = buffer;
 }
+
+/* ------------------------------------------------------------- measurement */
+
+static double rate_of(const struct stage_rate *rate)
+{
+    return (double)rate->bytes / (rate->seconds > 0 ? rate->seconds : 1e-9);
+}
+
+/* Repeats the last two phases; the next interval is twice as long. */
+static void measure_again(struct read_stage *stage)
+{
+    for (size_t way = 0; way < COUNT_OF(stage->rates); way++) {
+        stage->rates[way].bytes /= 2;
+        stage->rates[way].seconds /= 2;
+    }
+    stage->phase = STAGE_PHASES - COUNT_OF(stage->rates);
+    stage->interval = (uint32_t)min_size(2 * (size_t)stage->interval, INTERVAL_MAX);
+    stage->active = false;
+    stage->reads = 0;
+}
+
+void read_stage_note(struct read_stage *stage, uint64_t bytes, double seconds)
+{
+    if (!stage->memory) return;
+    stage->reads++;
+    if (read_stage_is_settled(stage)) {
+        if (stage->reads >= stage->interval) measure_again(stage);
+        return;
+    }
+    if (stage->reads == PHASE_SKIPPED) stage->phase_start = (struct stage_rate){ bytes, seconds };
+    if (stage->reads < PHASE_SKIPPED + PHASE_READS) return;
+    struct stage_rate *rate = &stage->rates[stage->active];
+    rate->bytes += bytes - stage->phase_start.bytes;
+    rate->seconds += seconds - stage->phase_start.seconds;
+    stage->reads = 0;
+    stage->phase++;
+    stage->active = read_stage_is_settled(stage)
+                        ? rate_of(&stage->rates[true]) > gain_min * rate_of(&stage->rates[false])
+                        : !stage->active;
+}
+
+/* -------------------------------------------------------------------- copy */
 
 #ifdef __SSE2__
 static void copy_line(uint8_t *out, const uint8_t *buffer)
@@ -53,8 +103,8 @@ static void copy_line(uint8_t *out, const uint8_t *buffer)
     _mm_stream_si128((__m128i *)(void *)out + 3, d);
 }
 
-/* Whole lines from four places at a time, which the CPU fetches ahead each by itself: a third
- * faster than from one.  The bytes that were copied. */
+/* Copies whole cache lines in four streams, which the hardware prefetches separately: a third
+ * faster than one stream.  Returns the number of bytes copied. */
 static size_t copy_lines(uint8_t *out, const uint8_t *buffer, size_t bytes)
 {
     enum { STREAMS = 4 };

@@ -185,7 +185,7 @@ static struct outcome replay(struct virtual_disk disk, enum expert_ahead ahead)
                                                 expert_store_sizes(model->experts).slot_bytes / 4,
                                             .ahead = ahead,
                                             .clock = virtual_disk_clock(&disk),
-                                            .hire = virtual_disk_hire };
+                                            .factory = virtual_disk_engine_new };
     must(expert_store_open(&store, &options, &why), &why);
     double begin = 0;
     for (size_t token = 0; token < TOKENS; token++) {

@@ -4,8 +4,8 @@
 
 struct virtual_disk *virtual_disk_present;
 
-struct virtual_crew {
-    struct read_crew crew;
+struct virtual_engine {
+    struct read_engine engine;
     struct virtual_disk *disk;
 };
 
@@ -25,18 +25,18 @@ void virtual_disk_spend(struct virtual_disk *disk, double seconds)
     disk->now += seconds;
 }
 
-static struct virtual_disk *disk_of(struct read_crew *crew)
+static struct virtual_disk *disk_of(struct read_engine *engine)
 {
-    return ((struct virtual_crew *)crew)->disk;
+    return ((struct virtual_engine *)engine)->disk;
 }
 
 /* Begins what may begin now. */
-static void virtual_wake(struct read_crew *crew, uint32_t room)
+static void virtual_wake(struct read_engine *engine, uint32_t room)
 {
-    struct virtual_disk *disk = disk_of(crew);
+    struct virtual_disk *disk = disk_of(engine);
     struct async_read *read;
     (void)room;
-    while (!crew->reader->stop && (read = async_reader_take(crew->reader, crew))) {
+    while (!engine->reader->stop && (read = async_reader_take(engine->reader))) {
         if (disk->free_at < disk->now) disk->free_at = disk->now;
         if (disk->bytes_per_second > 0)
             disk->free_at += (double)read->count / disk->bytes_per_second;
@@ -55,9 +55,9 @@ static uint32_t next_done(const struct virtual_disk *disk)
 
 /* Everything that was finished until now is finished at its time, in its order; with
  * `block` the time goes on until something is. */
-static void virtual_help(struct read_crew *crew, bool block)
+static void virtual_help(struct read_engine *engine, bool block)
 {
-    struct virtual_disk *disk = disk_of(crew);
+    struct virtual_disk *disk = disk_of(engine);
     double present = disk->now;
     bool came = false;
     while (disk->count > 0) {
@@ -69,28 +69,29 @@ static void virtual_help(struct read_crew *crew, bool block)
         disk->under_way[next] = disk->under_way[disk->count];
         disk->done_at[next] = disk->done_at[disk->count];
         read->done = read->count;
-        async_reader_finish(crew->reader, read);
-        virtual_wake(crew, 0); /* the next one begins when this one ends */
+        async_reader_finish(engine->reader, read);
+        virtual_wake(engine, 0); /* the next one begins when this one ends */
         came = true;
         if (disk->now > present) present = disk->now;
     }
     disk->now = present;
 }
 
-static void virtual_free(struct read_crew *crew)
+static void virtual_free(struct read_engine *engine)
 {
-    free(crew);
+    free(engine);
 }
 
-static const struct read_crew_functions virtual_functions = {
+static const struct read_engine_functions virtual_functions = {
     .name = "virtual", .wake = virtual_wake, .free = virtual_free, .help = virtual_help
 };
 
-mf_status virtual_disk_hire(struct read_crew **out, struct async_reader *reader, mf_error *why)
+mf_status virtual_disk_engine_new(struct read_engine **out, struct async_reader *reader,
+                                  mf_error *why)
 {
     (void)why;
-    struct virtual_crew *crew = calloc(1, sizeof *crew);
-    *crew = (struct virtual_crew){ { &virtual_functions, reader }, virtual_disk_present };
-    *out = &crew->crew;
+    struct virtual_engine *engine = calloc(1, sizeof *engine);
+    *engine = (struct virtual_engine){ { &virtual_functions, reader }, virtual_disk_present };
+    *out = &engine->engine;
     return MF_OK;
 }

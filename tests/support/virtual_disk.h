@@ -1,14 +1,14 @@
-/* virtual_disk.h: a disk in a time of its own.
+/* virtual_disk.h: a simulated disk with simulated time.
  *
- * A crew for async_read.h that moves no bytes and has no threads: reads are begun when the
- * owner submits and finished when it looks, at the moments at which such a disk would have
- * finished them.  Waiting advances the time; virtual_disk_spend does so for computing.
+ * An engine for async_read.h that moves no bytes and has no threads: reads start when the owner
+ * submits, and finish at the moments at which such a disk would finish them.  Waiting for a read
+ * advances the time; virtual_disk_spend advances it for computing.
  *
  *     struct virtual_disk disk = { .latency = 0.002 };
  *     options.clock = virtual_disk_clock(&disk);
- *     options.hire = virtual_disk_hire;       with the disk in virtual_disk_present
+ *     options.factory = virtual_disk_engine_new;       with the disk in virtual_disk_present
  *
- * Everything that is decided by time is then the same in every run, on every machine.
+ * Decisions that depend on time are then the same in every run, on every machine.
  * Threads: none. */
 #ifndef SUPPORT_VIRTUAL_DISK_H
 #define SUPPORT_VIRTUAL_DISK_H
@@ -28,11 +28,12 @@ struct virtual_disk {
     uint32_t count;
 };
 
-/* Whose crew virtual_disk_hire hires. */
+/* The disk of the next virtual_disk_engine_new. */
 extern struct virtual_disk *virtual_disk_present;
 
 const struct clock *virtual_disk_clock(struct virtual_disk *disk);
-mf_status virtual_disk_hire(struct read_crew **out, struct async_reader *reader, mf_error *why);
+mf_status virtual_disk_engine_new(struct read_engine **out, struct async_reader *reader,
+                                  mf_error *why);
 
 /* Advances the time by computing that takes `seconds`. */
 void virtual_disk_spend(struct virtual_disk *disk, double seconds);

@@ -46,7 +46,7 @@ static int remove_file(void **state)
 
 struct trial {
     const char *label;
-    enum read_engine engine;
+    enum read_engine_kind engine;
     bool direct, uncached;
     bool through_functions; /* files that only have functions, with faults */
     bool staged;            /* some of the reads: it is tried whether that is faster */
@@ -259,7 +259,7 @@ static void errors_that_pass_and_errors_that_stay(void **state)
 static void a_file_that_is_not_there(void **state)
 {
     (void)state;
-    static const enum read_engine engines[] = { READ_ENGINE_THREADS, READ_ENGINE_URING };
+    static const enum read_engine_kind engines[] = { READ_ENGINE_THREADS, READ_ENGINE_URING };
     struct file absent = { .files = &files_posix, .path = "nowhere" };
     for (size_t i = 0; i < COUNT_OF(engines); i++) {
         struct async_reader_options options = { .allocator = &allocator_heap,
@@ -344,7 +344,7 @@ static void signals_are_left_to_the_caller(void **state)
 static void without_memory_there_is_no_reader(void **state)
 {
     (void)state;
-    static const enum read_engine engines[] = { READ_ENGINE_THREADS, READ_ENGINE_BEST };
+    static const enum read_engine_kind engines[] = { READ_ENGINE_THREADS, READ_ENGINE_BEST };
     struct failing_allocator heap;
     failing_allocator_init(&heap);
     assert_int_equal(file_open(&file, &files_posix, path, NULL), MF_OK);
@@ -376,6 +376,32 @@ static void every_read_engine_was_tried(void **state)
     skip();
 }
 
+/* The engine follows from the way files are read, and the option overrides it. */
+static void direct_reads_use_io_uring_and_others_threads(void **state)
+{
+    (void)state;
+    static const struct {
+        enum read_engine_kind kind;
+        bool direct;
+        const char *engine;
+    } cases[] = {
+        { READ_ENGINE_BEST, true, "io_uring" },
+        { READ_ENGINE_BEST, false, "threads" },
+        { READ_ENGINE_THREADS, true, "threads" },
+        { READ_ENGINE_URING, false, "io_uring" },
+    };
+    if (!begin(&trials[6])) skip(); /* no io_uring here */
+    end();
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        const struct trial trial = { .label = "", cases[i].kind, .direct = cases[i].direct };
+        struct read_activity activity;
+        assert_true(begin(&trial));
+        async_reader_activity(reader, &activity);
+        assert_string_equal(activity.engine, cases[i].engine);
+        end();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -388,6 +414,7 @@ int main(void)
         cmocka_unit_test(demand_goes_first),
         cmocka_unit_test(a_read_outlives_the_thread_that_began_it),
         cmocka_unit_test(signals_are_left_to_the_caller),
+        cmocka_unit_test(direct_reads_use_io_uring_and_others_threads),
         cmocka_unit_test(without_memory_there_is_no_reader),
         cmocka_unit_test(every_read_engine_was_tried),
     };

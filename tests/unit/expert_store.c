@@ -92,7 +92,7 @@ static int drop_model(void **state)
     return 0;
 }
 
-static bool open_files(enum read_engine engine, const mf_files *functions, uint64_t budget)
+static bool open_files(enum read_engine_kind engine, const mf_files *functions, uint64_t budget)
 {
     mf_error why = { 0 };
     failing_files_init(&failing, &files_posix);
@@ -124,14 +124,14 @@ static bool open_files(enum read_engine engine, const mf_files *functions, uint6
 
 /* READ_ENGINE_THREADS reads through functions that can fail.  False: there is no such
  * engine here. */
-static bool open_store(enum read_engine engine, uint64_t budget)
+static bool open_store(enum read_engine_kind engine, uint64_t budget)
 {
     return open_files(engine, engine == READ_ENGINE_THREADS ? &failing.files : &files_posix,
                       budget);
 }
 
 /* Skips the test, with a line that says why, where this machine has no such engine. */
-static void open_files_or_skip(enum read_engine engine, const mf_files *functions, uint64_t budget)
+static void open_files_or_skip(enum read_engine_kind engine, const mf_files *functions, uint64_t budget)
 {
     if (open_files(engine, functions, budget)) return;
     print_message("    SKIPPED: this machine has no such read engine\n");
@@ -139,7 +139,7 @@ static void open_files_or_skip(enum read_engine engine, const mf_files *function
     skip();
 }
 
-static void open_or_skip(enum read_engine engine, uint64_t budget)
+static void open_or_skip(enum read_engine_kind engine, uint64_t budget)
 {
     open_files_or_skip(engine, engine == READ_ENGINE_THREADS ? &failing.files : &files_posix,
                        budget);
@@ -223,7 +223,7 @@ static mf_status visit_all(uint32_t layer, const uint32_t *experts, size_t count
 enum { LARGEST_SLOT = 8192, LEAST = (PER_TOKEN + 2) * LARGEST_SLOT, ENOUGH = 64 << 20 };
 
 /* For tests that run once with each engine. */
-static enum read_engine threads_engine = READ_ENGINE_THREADS, uring_engine = READ_ENGINE_URING;
+static enum read_engine_kind threads_engine = READ_ENGINE_THREADS, uring_engine = READ_ENGINE_URING;
 
 /* ------------------------------------------------------------------- tests */
 
@@ -283,7 +283,7 @@ static void leases_show_the_file_after_any_visits(void **state)
     static const uint64_t budgets[] = { LEAST, LEAST + LARGEST_SLOT, 2 * LEAST, 4 * LEAST, ENOUGH };
     for (size_t b = 0; b < COUNT_OF(budgets); b++) {
         ahead = b % 2 ? AHEAD_ALWAYS : AHEAD_MEASURED;
-        open_or_skip(*(const enum read_engine *)*state, budgets[b]);
+        open_or_skip(*(const enum read_engine_kind *)*state, budgets[b]);
         for (int round = 0; round < 400; round++) {
             uint32_t experts[EXPERTS], layer = random_layer();
             size_t count = (size_t)rand() % (EXPERTS + 1);
@@ -320,7 +320,7 @@ static void leases_show_the_file_after_any_visits(void **state)
 static void direct_reads_give_the_bytes_of_the_file(void **state)
 {
     make_layers(30);
-    open_files_or_skip(*(const enum read_engine *)*state, &files_posix, 7 * 30 * LARGEST_SLOT);
+    open_files_or_skip(*(const enum read_engine_kind *)*state, &files_posix, 7 * 30 * LARGEST_SLOT);
     if (!expert_store_sizes(store).direct)
         print_message("    this file system has no direct reads\n");
     for (int round = 0; round < 100; round++) {
@@ -436,7 +436,7 @@ static void mapped_experts_give_the_bytes_of_the_file(void **state)
 static void leases_outlive_visits(void **state)
 {
     enum { HELD = 3 };
-    open_or_skip(*(const enum read_engine *)*state, LEAST);
+    open_or_skip(*(const enum read_engine_kind *)*state, LEAST);
     struct expert_lease held[HELD];
     uint32_t held_layer[HELD], layer, experts[EXPERTS];
     size_t count = 0;
@@ -592,7 +592,7 @@ static void change_budgets(void)
 
 static void budgets_can_grow_and_shrink(void **state)
 {
-    open_or_skip(*(const enum read_engine *)*state, ENOUGH);
+    open_or_skip(*(const enum read_engine_kind *)*state, ENOUGH);
     change_budgets();
     close_store();
 }
