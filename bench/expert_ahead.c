@@ -88,15 +88,16 @@ static void describe(const struct runner *r, int mode, size_t tokens)
 {
     const mf_model_statistics *s = &r->stats;
     double uses = (double)(s->expert_hits + s->expert_misses);
-    fprintf(stderr,
-            "%-8s  depth %u, level %u at the end; %.1f%% hits; ahead %llu reads, %llu in time, "
-            "%llu late, %llu wasted; %.0f%% of predictions right, %.3f ms per token\n",
-            mode_names[mode], s->disk_depth, s->expert_ahead_level,
-            100.0 * (double)s->expert_hits / uses, (unsigned long long)s->expert_ahead_reads,
-            (unsigned long long)s->expert_ahead_hits, (unsigned long long)s->expert_ahead_late,
-            (unsigned long long)s->expert_ahead_wasted,
-            100.0 * (double)s->expert_predictions_right / (double)(s->expert_predictions + 1),
-            1e3 * s->expert_predict_seconds / (double)tokens);
+    fprintf(
+        stderr,
+        "%-8s  depth %u, read-ahead %s at the end; %.1f%% hits; ahead %llu reads, %llu in time, "
+        "%llu late, %llu wasted; %.0f%% of predictions right, %.3f ms per token\n",
+        mode_names[mode], s->disk_depth, s->expert_ahead ? "on" : "off",
+        100.0 * (double)s->expert_hits / uses, (unsigned long long)s->expert_ahead_reads,
+        (unsigned long long)s->expert_ahead_hits, (unsigned long long)s->expert_ahead_late,
+        (unsigned long long)s->expert_ahead_wasted,
+        100.0 * (double)s->expert_predictions_right / (double)(s->expert_predictions + 1),
+        1e3 * s->expert_predict_seconds / (double)tokens);
 }
 
 static void print_case(const char *speed, const char *what, int mode, double seconds, double never,

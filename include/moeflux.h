@@ -399,7 +399,7 @@ typedef struct mf_model_statistics {
     uint64_t expert_ahead_late;   /* … still under way then (counted among the misses), … */
     uint64_t expert_ahead_wasted; /* … or given up without having been used */
     uint64_t expert_ahead_bytes, expert_wasted_bytes;
-    uint32_t expert_ahead_level; /* how much is read ahead now: 0 is nothing */
+    bool expert_ahead;           /* experts are read ahead now */
     uint64_t expert_predictions; /* of experts that were not in memory, … */
     uint64_t expert_predictions_right;
     double expert_predict_seconds; /* … and what they took */

@@ -105,10 +105,11 @@ static void print_experts(const mf_model_statistics *stats)
             "used", (unsigned long long)(stats->expert_hits - stats->expert_ahead_hits),
             (unsigned long long)stats->expert_ahead_hits, (unsigned long long)late,
             (unsigned long long)(stats->expert_misses - late), hit_percent(stats));
-    fprintf(stderr, "  %-16s %8llu at level %u, %llu of them in vain", "read ahead",
-            (unsigned long long)stats->expert_ahead_reads, stats->expert_ahead_level,
-            (unsigned long long)stats->expert_ahead_wasted);
-    fprintf(stderr, " (%s)\n", size_text(stats->expert_wasted_bytes, size, sizeof size));
+    fprintf(stderr, "  %-16s %8llu, %llu of them unused (%s), now %s\n", "read ahead",
+            (unsigned long long)stats->expert_ahead_reads,
+            (unsigned long long)stats->expert_ahead_wasted,
+            size_text(stats->expert_wasted_bytes, size, sizeof size),
+            stats->expert_ahead ? "on" : "off");
     fprintf(stderr, "  %-16s %8llu times, %llu evicted\n", "waited",
             (unsigned long long)stats->expert_waits, (unsigned long long)stats->expert_evictions);
     fprintf(stderr, "  %-16s %8llu of %llu\n", "in memory now",
@@ -207,7 +208,7 @@ static void print_map(const mf_model *model, const struct terminal *terminal)
 static json_t *experts_json_new(const mf_model_statistics *s)
 {
     return json_pack(
-        "{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:I,s:I,s:f,s:f}", "mode",
+        "{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b,s:I,s:I,s:f,s:f}", "mode",
         s->expert_mode, "slots", (json_int_t)s->expert_slots, "slot_bytes",
         (json_int_t)s->expert_slot_bytes, "total", (json_int_t)s->experts_total, "present",
         (json_int_t)s->experts_present, "hits_cache",
@@ -217,10 +218,10 @@ static json_t *experts_json_new(const mf_model_statistics *s)
         (json_int_t)s->expert_evictions, "bytes_read", (json_int_t)s->expert_bytes_read,
         "ahead_reads", (json_int_t)s->expert_ahead_reads, "ahead_bytes",
         (json_int_t)s->expert_ahead_bytes, "ahead_wasted", (json_int_t)s->expert_ahead_wasted,
-        "ahead_wasted_bytes", (json_int_t)s->expert_wasted_bytes, "ahead_level",
-        (int)s->expert_ahead_level, "predictions", (json_int_t)s->expert_predictions,
-        "predictions_right", (json_int_t)s->expert_predictions_right, "predict_seconds",
-        s->expert_predict_seconds, "wait_seconds", s->expert_wait_seconds);
+        "ahead_wasted_bytes", (json_int_t)s->expert_wasted_bytes, "ahead_on", (int)s->expert_ahead,
+        "predictions", (json_int_t)s->expert_predictions, "predictions_right",
+        (json_int_t)s->expert_predictions_right, "predict_seconds", s->expert_predict_seconds,
+        "wait_seconds", s->expert_wait_seconds);
 }
 
 /* {"attention":…,"delta net":…}: seconds of the stages that took any. */

@@ -23,7 +23,7 @@ static mf_status choose_by_name(struct expert_store_options *store, const mf_mod
     static const char *const modes[] = { "resident", "mapped" };
     static const char *const aheads[] = { "never", "always" };
     static const enum read_engine_kind engines[] = { READ_ENGINE_BEST, READ_ENGINE_URING,
-                                                READ_ENGINE_THREADS };
+                                                     READ_ENGINE_THREADS };
     static const enum expert_place places[] = { PLACE_BY_SIZE, PLACE_RESIDENT, PLACE_MAPPED };
     static const enum expert_ahead ahead[] = { AHEAD_MEASURED, AHEAD_NEVER, AHEAD_ALWAYS };
     int reader = 0, mode = 0, when = 0;
@@ -178,7 +178,7 @@ mf_status mf_model_stats(const mf_model *model, mf_model_statistics *out, mf_err
                                 .expert_ahead_wasted = experts.ahead_wasted,
                                 .expert_ahead_bytes = experts.bytes_ahead,
                                 .expert_wasted_bytes = experts.bytes_wasted,
-                                .expert_ahead_level = sizes.ahead_level,
+                                .expert_ahead = sizes.ahead,
                                 .expert_predictions = experts.predictions,
                                 .expert_predictions_right = experts.predictions_right,
                                 .expert_predict_seconds = experts.predict_seconds,

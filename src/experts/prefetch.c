@@ -1,96 +1,80 @@
 #include "experts/prefetch.h"
 
 enum {
-    BLOCK_TOKENS = 2,   /* at one level, within a trial */
+    BLOCK_TOKENS = 2,   /* in one state, within a trial */
     STEADY_MIN = 32,    /* tokens */
-    STEADY_MAX = 4096,  /* a trial then costs nothing that could be measured */
-    RANKS_TO_LEARN = 4, /* beyond those that are trusted */
+    STEADY_MAX = 4096,  /* the cost of a trial is then below what can be measured */
+    RANKS_TO_LEARN = 4, /* beyond the trusted ones */
 };
 
-/* To go up, a level must be cheaper by this; to go down it may be dearer by this. */
-static const double gain_up = 0.95, gain_down = 1.02;
+/* Switching on must save 5 %; switching off may cost 2 %. */
+static const double gain_on = 0.95, gain_off = 1.02;
 
-/* Waiting must be this share of the time, or there is nothing to win. */
+/* Share of the time spent waiting below which there is nothing to gain. */
 static const double waiting_min = 0.04;
 
-static const float trust[PREFETCH_LEVELS] = { 2.0f, 0.5f, 0.25f, 0.1f };
-static const uint32_t reach_of[PREFETCH_LEVELS] = { 0, 1, 2, 2 };
-/* What is said earlier must be surer: a wrong read takes a slot, and the next visit will
- * say it better. */
-static const float doubt[PREFETCH_REACH] = { 1.0f, 1.5f };
+/* Bounds of the share of right predictions that is worth a read. */
+static const float trust_min = 0.15f, trust_max = 0.5f;
 
-static const float trust_min = 0.01f;
+/* The threshold at a depth of 1; between the bounds, at depths of 12 to 40, it falls as 1 / depth.
+ * Measured with tests/golden/read_ahead. */
+static const float depth_cost = 6.0f;
+
+/* An early mistake takes a slot, and the next visit predicts better. */
+static const float doubt[PREFETCH_REACH] = { 1.0f, 2.0f };
+
+static const float right_min = 0.01f;
 static const float learning_rate = 1.0f / 64;
 
-/* Before anything is known: the router's first choices are mostly right, as many again
- * are now and then. */
+/* Estimates at the start: for the router's first choices, as many again, and the rest. */
 static const float first_choices = 0.75f, next_choices = 0.3f, others = 0.05f;
 
 static void begin_trial(struct prefetch *p)
 {
-    bool all = p->trials == 0 || (p->home == 0 && p->trials % 2 == 0);
-    p->trials++;
     p->in_trial = true;
-    p->tokens = p->other_count = 0;
-    for (uint32_t l = 0; l < PREFETCH_LEVELS; l++) {
-        p->costs[l].count = 0;
-        bool near = l + 1 == p->home || l == p->home + 1;
-        if (l != p->home && (all || near)) p->others[p->other_count++] = l;
-    }
+    p->tokens = 0;
+    p->cost_counts[false] = p->cost_counts[true] = 0;
 }
 
 void prefetch_init(struct prefetch *out, uint32_t visits_per_token, uint32_t per_token)
 {
-    *out = (struct prefetch){ .visits_per_token = visits_per_token, .steady_tokens = STEADY_MIN };
+    *out = (struct prefetch){ .visits_per_token = visits_per_token,
+                              .steady_tokens = STEADY_MIN,
+                              .trust = trust_max };
     for (uint32_t r = 0; r < PREFETCH_REACH; r++)
         for (uint32_t i = 0; i < PREFETCH_RANKS; i++)
             out->right[r][i] = i < per_token       ? first_choices
                                : i < 2 * per_token ? next_choices
                                                    : others;
     if (visits_per_token < 2) return;
-    out->level = out->home = 1;
+    out->on = out->home = true;
     begin_trial(out);
 }
 
-static double median(struct prefetch_costs *costs)
+static double median(double *seconds, uint32_t count)
 {
-    double *s = costs->seconds;
-    for (uint32_t i = 1; i < costs->count; i++) {
-        double one = s[i];
+    for (uint32_t i = 1; i < count; i++) {
+        double one = seconds[i];
         uint32_t at = i;
-        for (; at > 0 && s[at - 1] > one; at--) s[at] = s[at - 1];
-        s[at] = one;
+        for (; at > 0 && seconds[at - 1] > one; at--) seconds[at] = seconds[at - 1];
+        seconds[at] = one;
     }
-    return (s[(costs->count - 1) / 2] + s[costs->count / 2]) / 2;
+    return (seconds[(count - 1) / 2] + seconds[count / 2]) / 2;
 }
 
 static void begin_steady(struct prefetch *p)
 {
     p->in_trial = false;
     p->tokens = 0;
-    p->level = p->home;
+    p->on = p->home;
     p->steady_seconds = p->steady_waiting = 0;
-}
-
-/* The cheapest level; one that differs from home must make up for the doubt. */
-static uint32_t cheapest(struct prefetch *p)
-{
-    uint32_t best = p->home;
-    double least = median(&p->costs[p->home]);
-    for (uint32_t i = 0; i < p->other_count; i++) {
-        uint32_t l = p->others[i];
-        double cost = median(&p->costs[l]) / (l > p->home ? gain_up : gain_down);
-        if (cost < least) {
-            least = cost;
-            best = l;
-        }
-    }
-    return best;
 }
 
 static void end_trial(struct prefetch *p)
 {
-    uint32_t best = cheapest(p);
+    double off = median(p->costs[false], p->cost_counts[false]);
+    double on = median(p->costs[true], p->cost_counts[true]);
+    bool best = p->home ? off >= gain_off * on : on < gain_on * off;
     if (best != p->home)
         p->steady_tokens = STEADY_MIN;
     else if (p->steady_tokens < STEADY_MAX)
@@ -99,24 +83,17 @@ static void end_trial(struct prefetch *p)
     begin_steady(p);
 }
 
-/* Every second block is spent at home, the others at each other level in turn. */
-static uint32_t level_of_block(const struct prefetch *p, uint32_t block)
-{
-    return block % 2 == 0 ? p->home : p->others[block / 2 % p->other_count];
-}
-
 static void trial_token(struct prefetch *p)
 {
-    struct prefetch_costs *costs = &p->costs[p->level];
-    if (costs->count < COUNT_OF(costs->seconds)) costs->seconds[costs->count++] = p->cost;
-    p->level = level_of_block(p, ++p->tokens / BLOCK_TOKENS);
-    if (p->tokens == 2 * PREFETCH_TRIAL * p->other_count) end_trial(p);
+    p->costs[p->on][p->cost_counts[p->on]++] = p->cost;
+    p->on = (++p->tokens / BLOCK_TOKENS) % 2 == 0 ? p->home : !p->home;
+    if (p->tokens == 2 * PREFETCH_TRIAL) end_trial(p);
 }
 
 static void steady_token(struct prefetch *p)
 {
     if (++p->tokens < p->steady_tokens) return;
-    bool hopeless = p->home == 0 && p->steady_waiting < waiting_min * p->steady_seconds;
+    bool hopeless = !p->home && p->steady_waiting < waiting_min * p->steady_seconds;
     if (hopeless)
         begin_steady(p);
     else
@@ -146,20 +123,26 @@ void prefetch_learn(struct prefetch *p, uint32_t reach, uint32_t rank, bool need
     if (rank >= PREFETCH_RANKS || reach > PREFETCH_REACH) return;
     float *right = &p->right[reach - 1][rank];
     *right += learning_rate * ((needed ? 1.0f : 0.0f) - *right);
-    if (*right < trust_min) *right = trust_min;
+    if (*right < right_min) *right = right_min;
 }
 
-bool prefetch_trusts(const struct prefetch *p, uint32_t reach, uint32_t rank, uint32_t level)
+void prefetch_depth(struct prefetch *p, uint32_t depth)
 {
-    return rank < PREFETCH_RANKS && reach <= reach_of[level] &&
-           p->right[reach - 1][rank] >= trust[level] * doubt[reach - 1];
+    float share = depth_cost / (float)depth;
+    p->trust = share < trust_min ? trust_min : share > trust_max ? trust_max : share;
 }
 
-uint32_t prefetch_ranks(const struct prefetch *p, uint32_t reach, uint32_t level)
+bool prefetch_trusts(const struct prefetch *p, uint32_t reach, uint32_t rank)
+{
+    return rank < PREFETCH_RANKS && reach <= PREFETCH_REACH &&
+           p->right[reach - 1][rank] >= p->trust * doubt[reach - 1];
+}
+
+uint32_t prefetch_ranks(const struct prefetch *p, uint32_t reach)
 {
     uint32_t ranks = PREFETCH_RANKS;
-    if (reach > reach_of[level]) return 0;
-    while (ranks > 0 && !prefetch_trusts(p, reach, ranks - 1, level)) ranks--;
+    if (reach > PREFETCH_REACH) return 0;
+    while (ranks > 0 && !prefetch_trusts(p, reach, ranks - 1)) ranks--;
     return (uint32_t)min_size(ranks + RANKS_TO_LEARN, PREFETCH_RANKS);
 }
 

@@ -430,7 +430,7 @@ struct expert_store_sizes expert_store_sizes(const struct expert_store *store)
                                         .slots = store->plan.slot_count,
                                         .total = total,
                                         .present = store->present,
-                                        .ahead_level = ahead_level(store) };
+                                        .ahead = ahead_is_on(store) };
 }
 
 void expert_store_bytes_of(const struct expert_store *store, uint32_t layer, uint64_t *expert_bytes,

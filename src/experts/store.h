@@ -85,7 +85,7 @@ struct expert_store_sizes {
     uint64_t slot_bytes;   /* of all slots */
     uint64_t slots, total; /* slots in memory; experts in the model */
     uint64_t present;      /* experts in memory now */
-    uint32_t ahead_level;  /* how much is read ahead now (prefetch.h); 0: nothing */
+    bool ahead;            /* experts are read ahead now (prefetch.h) */
 };
 
 /* Directory, layers and config are borrowed and must outlive the store. */

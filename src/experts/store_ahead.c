@@ -27,6 +27,14 @@ static void judge_predictions(struct expert_store *store, const struct expert_wi
     store->prediction_count = kept;
 }
 
+static void begin_token(struct expert_store *store)
+{
+    struct read_activity activity;
+    async_reader_activity(store->reader, &activity);
+    prefetch_depth(&store->prefetch, activity.depth);
+    prefetch_token(&store->prefetch);
+}
+
 /* What has the visit that ends cost in time?  Those of prompts say nothing. */
 static void judge_time(struct expert_store *store, const struct expert_wish *wish, double now)
 {
@@ -36,7 +44,7 @@ static void judge_time(struct expert_store *store, const struct expert_wish *wis
                        store->counters.wait_seconds - store->waited_then,
                        store->counters.predict_seconds - store->predicted_then);
     else
-        prefetch_token(&store->prefetch);
+        begin_token(store);
 }
 
 static void remember_prompt(struct expert_store *store, const struct expert_wish *wish)
@@ -65,16 +73,15 @@ static bool is_idle(const struct expert_store *store)
     return complete || store->options.ahead == AHEAD_NEVER;
 }
 
-uint32_t ahead_level(const struct expert_store *store)
+bool ahead_is_on(const struct expert_store *store)
 {
-    if (is_idle(store)) return 0;
-    return store->options.ahead == AHEAD_ALWAYS ? ALWAYS_LEVEL : store->prefetch.level;
+    return !is_idle(store) && (store->options.ahead == AHEAD_ALWAYS || store->prefetch.on);
 }
 
 uint32_t expert_store_wants_predictions(struct expert_store *store, uint32_t reach)
 {
     store->asked_at = clock_now(store->options.clock);
-    return prefetch_ranks(&store->prefetch, reach, ahead_level(store));
+    return ahead_is_on(store) ? prefetch_ranks(&store->prefetch, reach) : 0;
 }
 
 /* Of the list, the surest that comes after `last` (the first among equals first);
@@ -118,13 +125,13 @@ void expert_store_expect(struct expert_store *store, uint32_t layer, uint32_t re
                          const uint32_t *experts, const float *weights, size_t count)
 {
     struct async_read *reads = NULL, **end = &reads;
-    uint32_t level = ahead_level(store);
+    bool on = ahead_is_on(store);
     size_t first = store->prediction_count;
     rank_predictions(store, layer, reach, experts, weights, count);
     slots_begin_taking(store);
     for (size_t i = first; i < store->prediction_count; i++) {
         const struct prediction *prediction = &store->predictions[i];
-        if (!prefetch_trusts(&store->prefetch, reach, prediction->rank, level)) continue;
+        if (!on || !prefetch_trusts(&store->prefetch, reach, prediction->rank)) continue;
         float distance = prefetch_distance(&store->prefetch, reach, prediction->rank);
         if (!reading_begin(store, end, prediction->place, distance, true)) break;
         while (*end) end = &(*end)->next;

@@ -21,7 +21,6 @@ enum {
     REQUESTS = 1024,                               /* reads that may be submitted at a time */
     VICTIMS_MAX = 64,                              /* found in one look at the slots */
     PREDICTIONS = PREFETCH_RANKS * PREFETCH_REACH, /* that have not come true or false yet */
-    ALWAYS_LEVEL = 2,                              /* of AHEAD_ALWAYS */
     DECODE_ROWS_MAX = 4 /* a step of more rows wants too many experts to predict each */
 };
 
@@ -199,8 +198,8 @@ void visit_end(struct expert_store *store);
  * the predictions, and about the time since the visit before? */
 void ahead_judge(struct expert_store *store, const struct expert_wish *wish, double now);
 
-/* How much is read ahead for a token. */
-uint32_t ahead_level(const struct expert_store *store);
+/* Whether a token's experts are read ahead now. */
+bool ahead_is_on(const struct expert_store *store);
 
 /* Goes on with what a prompt will want next, when everything that is wanted now has begun. */
 void ahead_continue(struct expert_store *store);

@@ -125,7 +125,7 @@ static const double mixer_seconds = 200e-6, expert_seconds = 30e-6, predict_seco
 
 struct outcome {
     double seconds, waiting; /* of the tokens after SETTLED */
-    uint32_t level;
+    bool on;                 /* at the end */
     struct expert_counters counters;
 };
 
@@ -200,7 +200,7 @@ static struct outcome replay(struct virtual_disk disk, enum expert_ahead ahead)
     out.seconds = disk.now - begin;
     out.counters = expert_store_counters(store);
     out.waiting = out.counters.wait_seconds;
-    out.level = expert_store_sizes(store).ahead_level;
+    out.on = expert_store_sizes(store).ahead;
     expert_store_free(store);
     return out;
 }
@@ -220,9 +220,9 @@ static void compare(struct outcome *never, struct outcome *measured, const char 
     double tokens = TOKENS - SETTLED, ms = 1e3 / tokens;
     print_message(
         "    %s: %.2f ms per token, %.2f of it waiting, %.1f%% in memory when wanted; with "
-        "read-ahead %.2f, %.2f, %.1f%% (level %u; %.1f reads ahead, %.1f wasted)\n",
+        "read-ahead %.2f, %.2f, %.1f%% (%s at the end; %.1f reads ahead, %.1f wasted)\n",
         name, ms * never->seconds, ms * never->waiting, in_memory(never), ms * measured->seconds,
-        ms * measured->waiting, in_memory(measured), measured->level,
+        ms * measured->waiting, in_memory(measured), measured->on ? "on" : "off",
         (double)measured->counters.ahead_reads / tokens,
         (double)measured->counters.ahead_wasted / tokens);
 }
@@ -267,7 +267,7 @@ static void slow_reads_are_waited_for_less(void **state)
     struct outcome never, measured;
     compare(&never, &measured, "2 ms",
             (struct virtual_disk){ .latency = 2.003e-3, .bytes_per_second = 5e9 });
-    assert_true(measured.level > 0);
+    assert_true(measured.on);
     assert_true(measured.waiting <= 0.6 * never.waiting);
     assert_true(in_memory(&measured) >= 70.0); /* Belady, who reads on demand: 62 */
     assert_true(measured.seconds < never.seconds);
@@ -280,7 +280,7 @@ static void quick_reads_are_left_alone(void **state)
     struct outcome never, measured;
     compare(&never, &measured, "page cache",
             (struct virtual_disk){ .latency = 3e-6, .bytes_per_second = 5e9 });
-    assert_int_equal(measured.level, 0);
+    assert_false(measured.on);
     assert_int_equal(measured.counters.ahead_reads, 0);
     assert_true(measured.seconds <= 1.01 * never.seconds);
 }
