@@ -1,29 +1,17 @@
 /* eviction.h: which expert is least likely to be missed.
  *
- * Layers are visited in turn, so an expert's next use is at one of its layer's next
- * visits.  With a chance p of being wanted by each of them it lies, in visits of
- * any layer,
+ * Layers are visited in turn, so an expert's next use is at one of its layer's next visits.  If
+ * each of them uses the expert with probability p, the expected number of visits of any layer
+ * until then is
  *
  *     (visits until its layer comes) + (1/p - 1) x layers
  *
- * away; the store evicts the one that is furthest.
+ * The store evicts the expert with the largest number.
  *
- * What one token may choose next, v, is learnt while the model runs:
- *
- *     v[e] = Σ share x memory[e]             what was used in the past
- *          + Σ over the chosen c: follows[c][e]  what follows upon what was just chosen
- *
- * Three memories forget by half after about 1, 35 and 350 tokens.  `follows` holds for
- * each pair of experts of a layer how much more often e is used in the next few tokens
- * when c was chosen in this one: experts are chosen by what a word is, and words have
- * their successors.  It is learnt as values are in reinforcement learning, with γ = 0.7:
- *
- *     v before += rate x ((1 - γ) used now + γ v now - v before)
- *
- * p is the chance that any of the rows of a visit wants the expert, 1 - (1 - v)^rows:
- * nearly 1 for a long piece of a prompt, so that then only the turn of the layers counts.
- * What else was tried, and how far the best possible choice is away, is in
- * docs/experiments.md.
+ * The probability v that one token uses the expert is a weighted sum of three moving averages of
+ * past use, with half-lives of about 1, 35 and 350 tokens.  p is the probability that any row of
+ * a visit uses the expert, 1 - (1 - v)^rows: nearly 1 for a long chunk of a prompt, where only
+ * the order of the layers counts.  Alternatives and their results: docs/notebook/experiments.md.
  *
  * Threads: one owner. */
 #ifndef EXPERTS_EVICTION_H
@@ -36,18 +24,17 @@ enum { EVICTION_MEMORIES = 3 };
 struct eviction {
     uint32_t layers, experts; /* experts per layer */
     uint32_t present;         /* layer of the last visit */
-    float *memories;          /* [layers][experts][EVICTION_MEMORIES] */
-    float *follows;           /* [layers][experts chosen][experts that follow] */
-    float *chosen;            /* [layers][experts] by which share of the last visit's rows … */
-    float *expected;          /* [layers][experts] … and v after it */
+    float *memories;          /* [layers][experts][EVICTION_MEMORIES] moving averages of use */
     float *distances;         /* [layers][experts] (1/p - 1) x layers */
-    float *now;               /* [experts] v, as it is found */
 };
 
-/* False: no memory.  Most of what it takes are layers x experts² floats. */
+/* What eviction_init allocates; SIZE_MAX if that does not fit in a size_t. */
+size_t eviction_table_bytes(uint32_t layers, uint32_t experts);
+
+/* False: no memory. */
 bool eviction_init(struct eviction *out, struct arena *arena, uint32_t layers, uint32_t experts);
 
-/* A visit: of `rows` tokens that went through the layer, uses[e] (≤ rows) chose expert e. */
+/* A visit of `rows` tokens to a layer; uses[e] (≤ rows) of them chose expert e. */
 void eviction_visit(struct eviction *eviction, uint32_t layer, const uint32_t *uses, uint32_t rows);
 
 /* Expected visits until the expert is chosen next. */

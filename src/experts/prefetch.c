@@ -14,9 +14,9 @@ static const double gain_on = 0.95, gain_off = 1.02;
 static const double waiting_min = 0.04;
 
 /* Bounds of the share of right predictions that is worth a read. */
-static const float trust_min = 0.15f, trust_max = 0.5f;
+static const float trust_min = 0.2f, trust_max = 0.5f;
 
-/* The threshold at a depth of 1; between the bounds, at depths of 12 to 40, it falls as 1 / depth.
+/* The threshold at a depth of 1; between the bounds, at depths of 12 to 30, it falls as 1 / depth.
  * Measured with tests/golden/read_ahead. */
 static const float depth_cost = 6.0f;
 

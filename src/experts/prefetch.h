@@ -23,7 +23,7 @@
 
 #include "base/common.h"
 
-enum { PREFETCH_RANKS = 128, PREFETCH_TRIAL = 8, PREFETCH_REACH = 2 };
+enum { PREFETCH_RANKS = 128, PREFETCH_TRIAL = 6, PREFETCH_REACH = 2 };
 
 struct prefetch {
     uint32_t visits_per_token;

@@ -24,20 +24,13 @@ static uint32_t first_place(const struct cache *cache)
 
 /* ----------------------------------------------------------------- moeflux */
 
-/* Floats of the largest model that is played: 1 GiB. */
-enum { PAIRS_MAX = 1 << 28 };
-
 static mf_status moeflux_begin(struct cache *cache, mf_error *why)
 {
     const struct route_shape *shape = &cache->trace->shape;
-    uint64_t pairs;
-    if (!checked_multiply(&pairs, place_count(cache), shape->experts) || pairs > PAIRS_MAX)
-        return fail(why, MF_ERR_UNSUPPORTED, "%u layers of %u experts are too many to play with",
-                    shape->layers, shape->experts);
     mf_status status = take(cache, 1, sizeof(struct eviction), why);
     if (status == MF_OK &&
         !eviction_init(cache->policy, &cache->arena, shape->layers, shape->experts))
-        status = fail_memory(why, pairs * sizeof(float));
+        status = fail_memory(why, eviction_table_bytes(shape->layers, shape->experts));
     return status;
 }
 

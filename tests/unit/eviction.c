@@ -1,5 +1,5 @@
-/* eviction: experts that are used often, that usually follow the chosen ones, or whose layer
- * comes next are near; every distance is positive and finite. */
+/* eviction: experts used often, used recently, or of the layers that come next are near; every
+ * distance is positive and finite. */
 #include "support/test.h"
 
 #include "experts/eviction.h"
@@ -39,7 +39,7 @@ static float distance(uint32_t layer, uint32_t expert)
     return eviction_distance(&eviction, layer, expert);
 }
 
-static void experts_used_often_are_near(void **state)
+static void the_often_used_are_near(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 2000; i++) visit_two(2, 0, 1 + i % 3);
@@ -48,17 +48,12 @@ static void experts_used_often_are_near(void **state)
     assert_true(distance(2, 0) < LAYERS + 1.0f); /* it comes every time */
 }
 
-/* The last one is not the next one, where two take turns. */
-static void experts_that_follow_the_chosen_ones_are_near(void **state)
+static void the_recently_used_are_near(void **state)
 {
     (void)state;
-    for (uint32_t i = 0; i < 400; i++) visit_two(0, i % 2, 2 + i % 2);
-    visit_two(0, 0, 2);
-    assert_true(distance(0, 1) < distance(0, 0));
-    assert_true(distance(0, 3) < distance(0, 2));
-    visit_two(0, 1, 3);
-    assert_true(distance(0, 0) < distance(0, 1));
-    assert_true(distance(0, 2) < distance(0, 3));
+    for (uint32_t i = 0; i < 100; i++) visit_two(0, i % 4, 4 + i % 4);
+    assert_true(distance(0, 3) < distance(0, 0)); /* the last and the oldest of four */
+    assert_true(distance(0, 7) < distance(0, 4));
 }
 
 /* A long prompt wants everything of every layer: the layer just left comes last. */
@@ -78,7 +73,7 @@ static void in_a_prompt_the_turn_of_the_layers_counts(void **state)
     }
 }
 
-static void layers_are_counted_apart(void **state)
+static void layers_do_not_mix(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 50; i++) visit_two(1, 2, 3);
@@ -104,15 +99,23 @@ static void any_history_gives_distances(void **state)
     }
 }
 
+static void the_table_bytes_are_what_is_allocated(void **state)
+{
+    (void)state;
+    assert_int_equal(eviction_table_bytes(LAYERS, EXPERTS), LAYERS * EXPERTS * 4 * sizeof(float));
+    assert_int_equal(eviction_table_bytes(48, 512), 48 * 512 * 16);
+    assert_true(eviction_table_bytes(UINT32_MAX, UINT32_MAX) == SIZE_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(experts_used_often_are_near, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(experts_that_follow_the_chosen_ones_are_near, set_up,
-                                        tear_down),
+        cmocka_unit_test_setup_teardown(the_often_used_are_near, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_recently_used_are_near, set_up, tear_down),
         cmocka_unit_test_setup_teardown(in_a_prompt_the_turn_of_the_layers_counts, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(layers_are_counted_apart, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(layers_do_not_mix, set_up, tear_down),
+        cmocka_unit_test(the_table_bytes_are_what_is_allocated),
         cmocka_unit_test_setup_teardown(any_history_gives_distances, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

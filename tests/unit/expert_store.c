@@ -131,7 +131,8 @@ static bool open_store(enum read_engine_kind engine, uint64_t budget)
 }
 
 /* Skips the test, with a line that says why, where this machine has no such engine. */
-static void open_files_or_skip(enum read_engine_kind engine, const mf_files *functions, uint64_t budget)
+static void open_files_or_skip(enum read_engine_kind engine, const mf_files *functions,
+                               uint64_t budget)
 {
     if (open_files(engine, functions, budget)) return;
     print_message("    SKIPPED: this machine has no such read engine\n");
