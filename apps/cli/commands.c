@@ -24,7 +24,7 @@ static const char *const backends[] = { "reference", "cpu", NULL };
 
 static const struct option common_options[] = {
     { 'm', "model", OPTION_TEXT, offsetof(struct common_settings, model), "MODEL",
-      .help = "checkpoint directory, .gguf file, or org/name in the local Hugging Face cache; "
+      .help = "checkpoint directory, GGUF file, or org/name in the local Hugging Face cache; "
               "without it the embedded model" },
     { 't', "threads", OPTION_COUNT, offsetof(struct common_settings, threads), "N",
       .help = "threads; default: one for every core", .low = 1, .high = 1024 },

@@ -1,12 +1,13 @@
 /* model_path.h: from what a person types after -m to a path that can be opened.
  *
- *     a directory                         itself
- *     a file *.gguf                       itself
+ *     a directory                         itself, or the GGUF file in it
+ *     a GGUF file, under any name         itself
  *     org/name                            the snapshot of its main branch in the local
  *                                         Hugging Face cache; nothing is downloaded
  *     nothing                             the model that comes with the program
  *
- * What exists on disk goes first, so "org/name" is a directory where there is one. */
+ * What exists on disk goes first, so "org/name" is a directory where there is one.  The lookup
+ * is the library's (mf_model_find); the environment that says where the cache lies is read here. */
 #ifndef CLI_MODEL_PATH_H
 #define CLI_MODEL_PATH_H
 
@@ -15,7 +16,7 @@
 /* `model` NULL: the embedded one.  `out` has PATH_CAPACITY bytes. */
 mf_status model_path_resolve(char *out, const char *model, mf_error *why);
 
-/* A resolved path that is a .gguf file and not a directory. */
+/* A resolved path that is a GGUF file and not a directory. */
 bool model_path_is_gguf(const char *path);
 
 /* Where tokenizer and configuration of a resolved directory lie, see model_parts_path: a

@@ -24,12 +24,17 @@ static int descriptor_of(void *handle)
 static int posix_open(void *user, const char *path, void **handle, uint64_t *size)
 {
     (void)user;
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    /* O_NONBLOCK: opening a FIFO would wait for a writer.  It is taken back afterwards, because
+     * io_uring answers EAGAIN instead of reading a file that has it. */
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (descriptor < 0) return -errno;
     struct stat info;
     int problem = fstat(descriptor, &info) < 0 ? errno : 0;
     if (!problem && S_ISDIR(info.st_mode)) problem = EISDIR;
     if (!problem && !S_ISREG(info.st_mode)) problem = EINVAL;
+    int flags = problem ? 0 : fcntl(descriptor, F_GETFL);
+    if (!problem && (flags < 0 || fcntl(descriptor, F_SETFL, flags & ~O_NONBLOCK) < 0))
+        problem = errno;
     if (problem) {
         close(descriptor);
         return -problem;
@@ -191,6 +196,16 @@ mf_status file_probe(bool *present, const mf_files *files, const char *path, mf_
     if (result == 0) files->close(files->user, handle);
     if (result == 0 || result == -ENOENT) return MF_OK;
     return fail_errno(why, MF_ERR_IO, -result, "%s cannot be opened", path);
+}
+
+mf_status file_refuse_pointer(const char *path, const char *bytes, size_t count, mf_error *why)
+{
+    static const char start[] = "version https://git-lfs";
+    if (count < sizeof start - 1 || memcmp(bytes, start, sizeof start - 1) != 0) return MF_OK;
+    return fail(why, MF_ERR_FORMAT,
+                "%s is a pointer of git-lfs and not the file itself; `git lfs install` and "
+                "`git lfs pull` in its repository fetch it",
+                path);
 }
 
 mf_status path_join(char *out, size_t capacity, const char *directory, const char *name,

@@ -45,6 +45,12 @@ bool file_exists(const mf_files *files, const char *path);
 /* Whether `path` is there: any trouble in finding out, except absence, is an error. */
 mf_status file_probe(bool *present, const mf_files *files, const char *path, mf_error *why);
 
+enum { FILE_POINTER_BYTES = 64 }; /* enough of a file to tell a pointer */
+
+/* Refuses the pointer that git leaves in place of a large file when git-lfs is not installed;
+ * `bytes` are the first `count` of the file. */
+mf_status file_refuse_pointer(const char *path, const char *bytes, size_t count, mf_error *why);
+
 /* directory/name into `out`; an error when it does not fit. */
 mf_status path_join(char *out, size_t capacity, const char *directory, const char *name,
                     mf_error *why);

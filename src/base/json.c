@@ -18,7 +18,8 @@ mf_status json_parse_new(json_t **out, const char *text, size_t length, const ch
 static mf_status parse_object_new(json_t **out, const char *text, size_t length, const char *where,
                                   mf_error *why)
 {
-    mf_status status = json_parse_new(out, text, length, where, why);
+    mf_status status = file_refuse_pointer(where, text, length, why);
+    if (status == MF_OK) status = json_parse_new(out, text, length, where, why);
     if (status != MF_OK || json_is_object(*out)) return status;
     status =
         fail(why, MF_ERR_FORMAT, "%s holds %s, an object was expected", where, json_kind(*out));

@@ -1,5 +1,7 @@
 #include "base/machine.h"
 
+#include "base/machine_limits.h"
+
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,12 +15,20 @@
 #include <sys/auxv.h>
 #endif
 
-static unsigned usable_cores(void)
+static unsigned allowed_cores(void)
 {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0) return (unsigned)CPU_COUNT(&set);
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     return online > 0 ? (unsigned)online : 1;
+}
+
+/* A thread more than the quota pays for stops all of them for the rest of a period. */
+static unsigned usable_cores(const struct machine_limits *limits)
+{
+    unsigned cores = allowed_cores();
+    if (limits->cpus < cores) cores = (unsigned)(limits->cpus + 0.999);
+    return cores ? cores : 1;
 }
 
 /* The number after `label` in /proc/meminfo, in bytes; 0 when it is not there. */
@@ -36,24 +46,11 @@ static uint64_t meminfo_bytes(const char *label)
     return bytes;
 }
 
-/* Control group v2 memory limit; UINT64_MAX when there is none. */
-static uint64_t group_limit_bytes(void)
-{
-    FILE *stream = fopen("/sys/fs/cgroup/memory.max", "re");
-    if (!stream) return UINT64_MAX;
-    char line[64];
-    uint64_t limit = UINT64_MAX;
-    if (fgets(line, sizeof line, stream) && line[0] >= '0' && line[0] <= '9')
-        limit = strtoull(line, NULL, 10);
-    fclose(stream);
-    return limit;
-}
-
-static void probe_memory(struct machine *m)
+static void probe_memory(struct machine *m, const struct machine_limits *limits)
 {
     long page = sysconf(_SC_PAGESIZE);
     m->page_bytes = page > 0 ? (size_t)page : 4096;
-    uint64_t limit = group_limit_bytes();
+    uint64_t limit = limits->memory_bytes;
     m->memory_bytes = meminfo_bytes("MemTotal:");
     m->available_bytes = meminfo_bytes("MemAvailable:");
     if (m->memory_bytes > limit) m->memory_bytes = limit;
@@ -153,8 +150,10 @@ static void probe_instructions(struct machine *m)
 
 void machine_probe(struct machine *out)
 {
-    *out = (struct machine){ .core_count = usable_cores() };
-    probe_memory(out);
+    struct machine_limits limits;
+    machine_read_limits(&limits, "");
+    *out = (struct machine){ .core_count = usable_cores(&limits) };
+    probe_memory(out, &limits);
     probe_ticks(out);
     probe_instructions(out);
 }

@@ -73,9 +73,11 @@ static mf_status load(struct reader *reader, uint64_t count, const char *what, m
     struct metadata *metadata = reader->metadata;
     if (reader->file->size == 0) return fail(why, MF_ERR_FORMAT, "%s is empty", reader->file->path);
     if (count > remaining(reader))
-        return fail(why, MF_ERR_FORMAT, "%s: %.128s needs %llu bytes at byte %llu of %llu",
-                    reader->file->path, what, (unsigned long long)count,
-                    (unsigned long long)reader->at, (unsigned long long)reader->file->size);
+        return fail(
+            why, MF_ERR_FORMAT,
+            "%s: %.128s needs %llu bytes at byte %llu of %llu; the download may be incomplete",
+            reader->file->path, what, (unsigned long long)count, (unsigned long long)reader->at,
+            (unsigned long long)reader->file->size);
     uint64_t end = reader->at + count;
     if (end <= reader->loaded) return MF_OK;
     if (end > HEAD_BYTES_MAX)
@@ -344,7 +346,8 @@ static mf_status place_tensors(struct tensor_directory *directory, size_t first,
         struct tensor *tensor = &directory->tensors[i];
         if (tensor->bytes > 0 && tensor->offset + tensor->bytes > data_bytes)
             return fail(why, MF_ERR_FORMAT,
-                        "%s: tensor %s has %llu bytes from byte %llu of the data, which has %llu",
+                        "%s: tensor %s has %llu bytes from byte %llu of the data, which has %llu; "
+                        "the download may be incomplete",
                         reader->file->path, tensor->name, (unsigned long long)tensor->bytes,
                         (unsigned long long)tensor->offset, (unsigned long long)data_bytes);
         tensor->offset += data;
@@ -473,7 +476,8 @@ static mf_status add_parts(struct tensor_directory *directory, const mf_files *f
             return fail(why, MF_ERR_ARGUMENT, "the path %.64s… is too long", path);
         struct metadata metadata;
         metadata_init(&metadata, directory->arena.allocator);
-        status = add_file(directory, &metadata, files, part_path, why);
+        status = tensor_file_require(files, part_path, why);
+        if (status == MF_OK) status = add_file(directory, &metadata, files, part_path, why);
         if (status == MF_OK) status = check_part(&metadata, part, count, why);
         metadata_free(&metadata);
     }

@@ -89,8 +89,10 @@ static mf_status add_tensor(struct shard *shard, const char *name, const json_t 
     if (status != MF_OK) return status;
     if (extent->end > shard->data_bytes)
         return fail(why, MF_ERR_FORMAT,
-                    TENSOR_NAMED " ends at byte %llu of the data, which has %llu", shard->path,
-                    name, (unsigned long long)extent->end, (unsigned long long)shard->data_bytes);
+                    TENSOR_NAMED " ends at byte %llu of the data, which has %llu; the download "
+                                 "may be incomplete",
+                    shard->path, name, (unsigned long long)extent->end,
+                    (unsigned long long)shard->data_bytes);
     tensor->file = shard->file;
     tensor->offset = shard->data_begin + extent->begin;
     tensor->bytes = extent->end - extent->begin;
@@ -178,6 +180,12 @@ static mf_status read_header_new(json_t **out, uint64_t *header_bytes, const str
     mf_status status = file_read(file, length, 0, sizeof length, why);
     if (status != MF_OK) return status;
     uint64_t bytes = load_u64(length);
+    if (memcmp(length, "version ", sizeof length) == 0 && file->size >= FILE_POINTER_BYTES) {
+        char head[FILE_POINTER_BYTES];
+        status = file_read(file, head, 0, sizeof head, why);
+        if (status == MF_OK) status = file_refuse_pointer(file->path, head, sizeof head, why);
+        if (status != MF_OK) return status;
+    }
     if (bytes > HEADER_BYTES_MAX || bytes > file->size - sizeof length || bytes == 0)
         return fail(why, MF_ERR_FORMAT,
                     "%s: the header should have %llu bytes, from 1 to %llu were expected",
@@ -273,6 +281,7 @@ static mf_status add_shards(struct tensor_directory *directory, const mf_files *
     if (names->count) qsort(names->names, names->count, sizeof *names->names, compare_names);
     for (size_t i = 0; i < names->count && status == MF_OK; i++) {
         status = path_join(shard_path, sizeof shard_path, path, names->names[i], why);
+        if (status == MF_OK) status = tensor_file_require(files, shard_path, why);
         if (status == MF_OK) status = add_shard(directory, files, shard_path, why);
     }
     return status;

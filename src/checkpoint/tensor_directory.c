@@ -43,6 +43,14 @@ static mf_status reserve_file(struct file **out, struct tensor_directory *direct
     return MF_OK;
 }
 
+mf_status tensor_file_require(const mf_files *files, const char *path, mf_error *why)
+{
+    bool present = false;
+    mf_status status = file_probe(&present, files, path, why);
+    if (status != MF_OK || present) return status;
+    return fail(why, MF_ERR_IO, "%s is missing; the download may be incomplete", path);
+}
+
 mf_status tensor_directory_add_file(struct tensor_directory *directory, uint32_t *index,
                                     const mf_files *files, const char *path, mf_error *why)
 {

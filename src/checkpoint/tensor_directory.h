@@ -46,6 +46,9 @@ void tensor_directory_free(struct tensor_directory *directory);
 mf_status tensor_directory_add_file(struct tensor_directory *directory, uint32_t *index,
                                     const mf_files *files, const char *path, mf_error *why);
 
+/* MF_OK where `path` is there: one of several files of a checkpoint, to be added next. */
+mf_status tensor_file_require(const mf_files *files, const char *path, mf_error *why);
+
 /* Appends a file that is not there.  Tensors may lie in it; reading one is an error. */
 mf_status tensor_directory_add_absent(struct tensor_directory *directory, uint32_t *index,
                                       const char *path, mf_error *why);

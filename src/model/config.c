@@ -27,6 +27,7 @@ static const struct count_field {
     COUNT("vocab_size", vocab_size, 1, VOCAB_MAX),
     COUNT("max_position_embeddings", context_length, 1, UINT32_MAX),
     COUNT("num_hidden_layers", layer_count, 1, LAYERS_MAX),
+    COUNT("num_nextn_predict_layers", prediction_layers, 0, LAYERS_MAX),
     COUNT("full_attention_interval", full_attention_interval, 1, LAYERS_MAX),
     COUNT("num_attention_heads", heads, 1, HEADS_MAX),
     COUNT("num_key_value_heads", kv_heads, 1, HEADS_MAX),
@@ -285,6 +286,19 @@ static void list_ffns(struct reader *r, struct model_config *c)
 
 /* ------------------------------------------------------------------- whole */
 
+/* A field such as num_experts, there or in text_config: every mixture of experts has one. */
+static bool mentions_experts(const json_t *json)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)json, key, value)
+    {
+        if (strstr(key, "expert") && !json_is_null(value)) return true;
+        if (strcmp(key, "text_config") == 0 && mentions_experts(value)) return true;
+    }
+    return false;
+}
+
 mf_status config_find_family(const struct family **out, const json_t *json, const char *where,
                              mf_error *why)
 {
@@ -295,13 +309,9 @@ mf_status config_find_family(const struct family **out, const json_t *json, cons
     if (!type) return fail(why, MF_ERR_FORMAT, "%s: model_type is missing", where);
     *out = family_find(type);
     if (*out) return MF_OK;
-    char known[256] = "";
-    for (size_t i = 0; family_at(i); i++) {
-        if (i > 0) strncat(known, ", ", sizeof known - strlen(known) - 1);
-        strncat(known, family_at(i)->name, sizeof known - strlen(known) - 1);
-    }
-    return fail(why, MF_ERR_UNSUPPORTED, "%s: model_type \"%s\" is not supported; known: %s", where,
-                type, known);
+    char known[256];
+    family_list_names(known, sizeof known, false);
+    return config_refuse_family(where, "model_type", type, mentions_experts(json), known, why);
 }
 
 static void read_fields(struct reader *r, struct model_config *c, struct yarn_fields *yarn)

@@ -50,6 +50,7 @@ struct model_config {
     bool tied_head; /* the output matrix is the embedding */
 
     uint32_t layer_count;
+    uint32_t prediction_layers; /* declared behind the others, for multi-token prediction; unused */
     enum mixer_kind *mixers;          /* [layer_count] */
     enum ffn_kind *ffns;              /* [layer_count] */
     uint32_t full_attention_interval; /* used when the file has no list of mixers */

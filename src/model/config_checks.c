@@ -228,3 +228,16 @@ mf_status config_add_end_token(struct model_config *config, int64_t id, const ch
     config->end_tokens[config->end_token_count++] = (int32_t)id;
     return MF_OK;
 }
+
+mf_status config_refuse_family(const char *where, const char *field, const char *name, bool experts,
+                               const char *known, mf_error *why)
+{
+    if (!experts)
+        return fail(
+            why, MF_ERR_UNSUPPORTED,
+            "%s: %s \"%.64s\" is a dense model, and moeflux runs mixture-of-experts models; "
+            "known: %s",
+            where, field, name, known);
+    return fail(why, MF_ERR_UNSUPPORTED, "%s: %s \"%.64s\" is not supported; known: %s", where,
+                field, name, known);
+}

@@ -36,6 +36,11 @@ struct field_names {
 mf_status config_finish(struct model_config *config, const struct yarn_fields *yarn,
                         const struct field_names *names, const char *where, mf_error *why);
 
+/* Refuses an architecture that is not in the table.  `field` names it in the file, `known` lists
+ * those that are; without experts it is a dense model, which no family could be. */
+mf_status config_refuse_family(const char *where, const char *field, const char *name, bool experts,
+                               const char *known, mf_error *why);
+
 /* Room for the lists, all layers MIXER_ATTENTION and FFN_EXPERTS. */
 mf_status config_new_lists(struct model_config *config, struct arena *arena, mf_error *why);
 

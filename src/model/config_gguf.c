@@ -70,7 +70,6 @@ static void real(double *out, struct reader *r, const char *name)
 static void read_sizes(struct reader *r, struct model_config *c)
 {
     double epsilon = (double)c->norm_epsilon;
-    uint32_t prediction_layers = 0;
     count(&c->width, r, "embedding_length", 1, WIDTH_MAX);
     count(&c->context_length, r, "context_length", 1, UINT32_MAX);
     c->context_length = (uint32_t)min_size(c->context_length, CONTEXT_MAX);
@@ -78,8 +77,8 @@ static void read_sizes(struct reader *r, struct model_config *c)
     c->norm_epsilon = (float)epsilon;
     /* Layers for multi-token prediction are counted with the others and not used. */
     count(&c->layer_count, r, "block_count", 1, LAYERS_MAX);
-    count(&prediction_layers, r, "nextn_predict_layers", 0, LAYERS_MAX);
-    if (prediction_layers < c->layer_count) c->layer_count -= prediction_layers;
+    count(&c->prediction_layers, r, "nextn_predict_layers", 0, LAYERS_MAX);
+    if (c->prediction_layers < c->layer_count) c->layer_count -= c->prediction_layers;
     count(&c->heads, r, "attention.head_count", 1, HEADS_MAX);
     count(&c->dense_width, r, "feed_forward_length", 1, WIDTH_MAX);
     count(&c->leading_dense_layers, r, "leading_dense_block_count", 0, LAYERS_MAX);
@@ -240,17 +239,21 @@ static mf_status read_end_tokens(struct model_config *c, const struct metadata *
     return status;
 }
 
+static mf_status refuse_family(const struct reader *r)
+{
+    char known[256];
+    family_list_names(known, sizeof known, true);
+    return config_refuse_family(r->metadata->path, "general.architecture", r->architecture,
+                                has(r, "expert_count"), known, r->why);
+}
+
 static mf_status find_family(struct reader *r, struct model_config *out)
 {
     mf_status status =
         metadata_need_text(&r->architecture, r->metadata, "general.architecture", r->why);
     if (status != MF_OK) return status;
     const struct family *family = family_find_gguf(r->architecture);
-    if (!family)
-        return fail(r->why, MF_ERR_UNSUPPORTED,
-                    "%s: general.architecture \"%.64s\" is not supported; known: qwen3moe, "
-                    "qwen3next, qwen35moe, deepseek2",
-                    r->metadata->path, r->architecture);
+    if (!family) return refuse_family(r);
     *out = family->defaults;
     out->family = family;
     return MF_OK;

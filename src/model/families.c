@@ -1,5 +1,7 @@
 #include "model/families.h"
 
+#include <stdio.h>
+
 static const struct tensor_rule common_rules[] = {
     { WEIGHT_EMBEDDING,
       RULE_MATRIX,
@@ -433,6 +435,22 @@ const struct family *family_find_gguf(const char *architecture)
         if (name && strcmp(name, architecture) == 0) return &families[i];
     }
     return NULL;
+}
+
+static void append_name(char *out, size_t capacity, const char *name)
+{
+    size_t length = strlen(out);
+    if (name) snprintf(out + length, capacity - length, "%s%s", length ? ", " : "", name);
+}
+
+void family_list_names(char *out, size_t capacity, bool gguf)
+{
+    out[0] = '\0';
+    for (size_t i = 0; i < COUNT_OF(families); i++) {
+        if (gguf) append_name(out, capacity, families[i].gguf_architecture);
+        for (size_t j = 0; j < COUNT_OF(families[i].model_types) && !gguf; j++)
+            append_name(out, capacity, families[i].model_types[j]);
+    }
 }
 
 bool family_has_slot(const struct family *family, enum weight_id id)

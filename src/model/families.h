@@ -109,6 +109,9 @@ const struct family *family_find_gguf(const char *architecture);
 /* Whether the family has tensors for this id at all. */
 bool family_has_slot(const struct family *family, enum weight_id id);
 
+/* "qwen3_moe, qwen3_next, …": every model_type, or with `gguf` every architecture, into `out`. */
+void family_list_names(char *out, size_t capacity, bool gguf);
+
 /* Family `index` of the table, NULL after the last. */
 const struct family *family_at(size_t index);
 

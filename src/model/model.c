@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "checkpoint/gguf.h"
+#include "checkpoint/locate.h"
 #include "checkpoint/safetensors.h"
 #include "model/families.h"
 
@@ -196,29 +197,28 @@ mf_status model_parts_path(char *out, size_t capacity, const mf_files *files, co
 
 /* -------------------------------------------------------------------- whole */
 
-static bool is_gguf_path(const char *path)
+static mf_status open_kind(struct model *m, const struct model_source *source,
+                           enum checkpoint_kind kind, mf_error *why)
 {
-    size_t length = strlen(path);
-    return length > 5 && strcmp(path + length - 5, ".gguf") == 0;
+    switch (kind) {
+    case CHECKPOINT_GGUF:
+        return open_gguf(m, source, why);
+    case CHECKPOINT_PACKED:
+        return open_packed(m, source, why);
+    case CHECKPOINT_ANCESTORS:
+        return open_ancestors(m, source, why);
+    default:
+        return open_directory(m, source, why);
+    }
 }
 
 static mf_status open_parts(struct model *m, const struct model_source *source, mf_error *why)
 {
-    mf_status status = name_model(m, source->path, why);
-    if (status != MF_OK) return status;
-    bool ancestors = source->ancestors != NULL, gguf = is_gguf_path(m->path), packed = false;
-    if (!ancestors && !gguf) status = packed_probe(&packed, source->files, m->path, why);
-    if (!ancestors && !gguf && status == MF_OK)
-        status = ancestors_probe(&ancestors, source->files, m->path, why);
-    if (status != MF_OK) return status;
-    if (packed)
-        status = open_packed(m, source, why);
-    else if (ancestors)
-        status = open_ancestors(m, source, why);
-    else if (gguf)
-        status = open_gguf(m, source, why);
-    else
-        status = open_directory(m, source, why);
+    struct checkpoint_place place = { .kind = CHECKPOINT_ANCESTORS };
+    mf_status status = MF_OK;
+    if (!source->ancestors) status = checkpoint_locate(&place, source->files, source->path, why);
+    if (status == MF_OK) status = name_model(m, source->ancestors ? source->path : place.path, why);
+    if (status == MF_OK) status = open_kind(m, source, place.kind, why);
     return status == MF_OK ? check_tokenizer(m, source->text->tokenizer, why) : status;
 }
 
@@ -304,22 +304,23 @@ static mf_status packed_text(struct model_text *out, const mf_files *files, cons
     char place[PATH_CAPACITY];
     mf_status status = model_parts_path(place, sizeof place, files, path, why);
     if (status != MF_OK) return status;
-    if (is_gguf_path(place)) return gguf_text(out, files, place, why);
+    if (checkpoint_is_gguf(files, place)) return gguf_text(out, files, place, why);
     return parts_text(out, files, &(struct parts){ path, path }, why);
 }
 
 mf_status model_open_text(struct model_text *out, const mf_files *files, const char *path,
                           mf_error *why)
 {
-    bool ancestors = false, packed = false;
+    struct checkpoint_place place;
     *out = (struct model_text){ 0 };
-    if (is_gguf_path(path)) return gguf_text(out, files, path, why);
-    mf_status status = packed_probe(&packed, files, path, why);
-    if (status == MF_OK) status = ancestors_probe(&ancestors, files, path, why);
-    if (status != MF_OK) return status;
-    if (packed)
+    mf_status status = checkpoint_locate(&place, files, path, why);
+    if (status != MF_OK && !checkpoint_is_directory(files, path)) return status;
+    /* A directory with tokenizer or template need not have weights. */
+    if (status != MF_OK) place.kind = CHECKPOINT_SAFETENSORS;
+    if (place.kind == CHECKPOINT_GGUF) return gguf_text(out, files, place.path, why);
+    if (place.kind == CHECKPOINT_PACKED)
         status = packed_text(out, files, path, why);
-    else if (ancestors)
+    else if (place.kind == CHECKPOINT_ANCESTORS)
         status = ancestors_text(out, files, path, why);
     else
         status = parts_text(out, files, &(struct parts){ .config = path }, why);

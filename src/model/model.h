@@ -2,7 +2,8 @@
  * caller (chat/model_text.h).
  *
  *     directory with config.json     safetensors of Hugging Face or MLX
- *     file.gguf                      GGUF, whole or the first of a split one
+ *     file that begins with GGUF     GGUF, whole or the first of a split one; or the
+ *                                    directory that holds it
  *     directory with moeflux.json    the packed layout, from any of these
  *     directory with artifacts/      the layout of the project's ancestors
  *

@@ -307,6 +307,64 @@ bool weights_is_extra(const char *name, uint32_t layer_count)
     return is_later_layer(name, layer_count);
 }
 
+/* The layer of a tensor of the language model, or -1. */
+static long layer_of(const struct binder *b, const char *name)
+{
+    const char *parts[] = { b->gguf ? "" : b->prefix, b->gguf ? "blk." : "layers." };
+    for (size_t i = 0; i < COUNT_OF(parts); i++) {
+        if (strncmp(name, parts[i], strlen(parts[i])) != 0) return -1;
+        name += strlen(parts[i]);
+    }
+    char *end;
+    long layer = strtol(name, &end, 10);
+    return end > name && *end == '.' && layer >= 0 ? layer : -1;
+}
+
+/* Names that only layers for multi-token prediction have, in DeepSeek's and GGUF's way. */
+static bool is_prediction_tensor(const char *name)
+{
+    static const char *const parts[] = { ".eh_proj.", ".enorm.", ".hnorm.", ".shared_head.",
+                                         ".nextn." };
+    for (size_t i = 0; i < COUNT_OF(parts); i++)
+        if (strstr(name, parts[i])) return true;
+    return false;
+}
+
+static bool layer_predicts(const struct binder *b, long layer)
+{
+    const struct tensor_directory *directory = b->source->directory;
+    for (size_t i = 0; i < directory->count; i++) {
+        const char *name = directory->tensors[i].name;
+        if (is_prediction_tensor(name) && layer_of(b, name) == layer) return true;
+    }
+    return false;
+}
+
+/* Layers that the configuration neither counts nor declares for prediction would be left out
+ * silently, and the model compute nonsense. */
+static mf_status refuse_more_layers(const struct binder *b, mf_error *why)
+{
+    const struct model_config *config = b->source->config;
+    const struct tensor_directory *directory = b->source->directory;
+    long counted = (long)config->layer_count, declared = counted + (long)config->prediction_layers;
+    long predicting = -1; /* the layer last found to be one for prediction */
+    for (size_t i = 0; i < directory->count; i++) {
+        const char *name = directory->tensors[i].name;
+        long layer = layer_of(b, name);
+        if (layer < declared || layer == predicting) continue;
+        if (layer_predicts(b, layer)) {
+            predicting = layer;
+            continue;
+        }
+        return fail(why, MF_ERR_MISMATCH,
+                    "%s: tensor %.128s is of layer %ld; the configuration counts %ld layers (%s), "
+                    "and %ld for prediction behind them",
+                    b->source->where, name, layer, counted,
+                    b->gguf ? "block_count" : "num_hidden_layers", declared - counted);
+    }
+    return MF_OK;
+}
+
 static void report_ignored(struct weights *out, const struct weights_source *source)
 {
     size_t known = 0, unknown = 0;
@@ -356,7 +414,8 @@ mf_status weights_bind(struct weights *out, const struct weights_source *source,
     if (!out->layers || (source->describe && !out->origins))
         return fail_memory(why, config->layer_count * sizeof *out->layers);
 
-    status = bind_rules(out->weights, &b, true, 0, why);
+    status = refuse_more_layers(&b, why);
+    if (status == MF_OK) status = bind_rules(out->weights, &b, true, 0, why);
     for (uint32_t i = 0; i < config->layer_count && status == MF_OK; i++)
         status = bind_layer(&out->layers[i], &b, i, why);
     if (status != MF_OK) return status;

@@ -48,6 +48,7 @@ static mf_status open_json(struct tokenizer **out, const mf_files *files, const 
     char *text;
     size_t length;
     mf_status status = file_read_whole_new(&text, &length, files, path, TOKENIZER_FILE_LIMIT, why);
+    if (status == MF_OK) status = file_refuse_pointer(path, text, length, why);
     if (status == MF_OK) status = tokenizer_parse_new(out, text, length, path, why);
     free(text);
     return status;

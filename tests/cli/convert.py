@@ -79,10 +79,10 @@ def check_usage(scratch):
     refused("three arguments", 2, "one argument too many", "convert", PEBBLE, out, "x")
     refused("-m", 2, "the source is an argument", "convert", "-m", PEBBLE, out)
     refused("--experts q5", 2, "--experts", "convert", PEBBLE, out, "--experts", "q5")
-    refused("no source", 1, "No such file", "convert", scratch / "none", out)
+    refused("no source", 1, "is not there", "convert", scratch / "none", out)
     refused("no parent", 1, "usage/a/b.partial cannot be made: No such file", "convert", PEBBLE,
             out / "a/b")
-    refused("a text as source", 1, "neither a checkpoint directory nor a .gguf", "convert", TEXT,
+    refused("a text as source", 1, "neither a checkpoint directory nor a GGUF", "convert", TEXT,
             out)
     refused("rows that fill no groups", 1, "the experts of layer 0 have rows of 24 numbers, for q4 "
             "they must be a multiple of 32", "convert",

@@ -40,6 +40,20 @@ static void memory_close(void *user, void *handle)
     files->open_count--;
 }
 
+/* Whether a file before `end` lies at or in directory/name. */
+static bool listed_before(const struct memory_files *files, size_t end, const char *directory,
+                          const char *name)
+{
+    size_t length = strlen(directory), part = strlen(name);
+    for (size_t i = 0; i < end; i++) {
+        const char *path = files->list[i].path;
+        if (strncmp(path, directory, length) != 0 || path[length] != '/') continue;
+        const char *rest = path + length + 1;
+        if (strncmp(rest, name, part) == 0 && (rest[part] == '/' || !rest[part])) return true;
+    }
+    return false;
+}
+
 static int memory_list(void *user, const char *directory,
                        void (*entry)(void *context, const char *name), void *context)
 {
@@ -50,7 +64,12 @@ static int memory_list(void *user, const char *directory,
         const char *path = files->list[i].path;
         if (strncmp(path, directory, length) != 0 || path[length] != '/') continue;
         found = true;
-        if (!strchr(path + length + 1, '/')) entry(context, path + length + 1);
+        char name[256];
+        size_t part = strcspn(path + length + 1, "/");
+        if (part >= sizeof name) abort();
+        memcpy(name, path + length + 1, part);
+        name[part] = '\0';
+        if (!listed_before(files, i, directory, name)) entry(context, name);
     }
     return found ? 0 : -ENOENT;
 }

@@ -56,7 +56,12 @@ static const struct {
     { "{\"model_type\": null}", MF_ERR_FORMAT, "model_type is missing" },
     { "{\"model_type\": 7}", MF_ERR_FORMAT, "model_type" },
     { "{\"model_type\": \"llama\"}", MF_ERR_UNSUPPORTED,
-      "model_type \"llama\" is not supported; known: " },
+      "model_type \"llama\" is not supported; known: qwen3_moe, qwen3_next, qwen3_5_moe, "
+      "qwen3_5_moe_text, deepseek_v3, kimi_k2, deepseek_v2" },
+    { "{\"model_type\": \"llama\", \"num_experts\": null, \"num_experts_per_tok\": null, "
+      "\"shared_expert_intermediate_size\": null}",
+      MF_ERR_UNSUPPORTED,
+      "model_type \"llama\" is a dense model, and moeflux runs mixture-of-experts models" },
     { "{\"hidden_size\": 0}", MF_ERR_FORMAT, "hidden_size" },
     { "{\"hidden_size\": -3}", MF_ERR_FORMAT, "hidden_size" },
     { "{\"hidden_size\": 1048577}", MF_ERR_FORMAT, "hidden_size" },

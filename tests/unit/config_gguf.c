@@ -305,7 +305,14 @@ static const struct refusal {
       NULL,
       { { 0 } },
       MF_ERR_UNSUPPORTED,
-      "general.architecture \"llama\" is not supported; known: qwen3moe, " },
+      "general.architecture \"llama\" is a dense model, and moeflux runs mixture-of-experts "
+      "models; "
+      "known: qwen3moe, qwen3next, qwen35moe, deepseek2" },
+    { "grok",
+      NULL,
+      { NUMBER(".expert_count", 8) },
+      MF_ERR_UNSUPPORTED,
+      "general.architecture \"grok\" is not supported; known: qwen3moe, " },
     { "qwen3moe", attention, { NUMBER(".block_count", 0) }, MF_ERR_FORMAT, "qwen3moe.block_count" },
     { "qwen3moe",
       attention,

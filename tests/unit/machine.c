@@ -2,8 +2,12 @@
 #include "support/test.h"
 
 #include "base/machine.h"
+#include "base/machine_limits.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void counts_and_sizes_are_plausible(void **state)
@@ -83,12 +87,109 @@ static void the_description_names_what_is_there_and_fits(void **state)
     assert_string_equal(text, "");
 }
 
+/* ----------------------------------------------------------- control groups */
+
+static char root[] = "/tmp/moeflux-machine-XXXXXX";
+
+/* A file below the root, with the directories above it. */
+static void put(const char *path, const char *text)
+{
+    char full[512];
+    snprintf(full, sizeof full, "%s%s", root, path);
+    for (char *slash = strchr(full + strlen(root) + 1, '/'); slash;
+         slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(full, 0700);
+        *slash = '/';
+    }
+    FILE *stream = fopen(full, "w");
+    assert_non_null(stream);
+    fputs(text, stream);
+    fclose(stream);
+}
+
+static int make_root(void **state)
+{
+    (void)state;
+    strcpy(root + strlen(root) - 6, "XXXXXX");
+    return mkdtemp(root) ? 0 : -1;
+}
+
+static int remove_root(void **state)
+{
+    char command[256];
+    (void)state;
+    snprintf(command, sizeof command, "rm -r '%s'", root);
+    return system(command);
+}
+
+static void expect_limits(double cpus, uint64_t memory_bytes)
+{
+    struct machine_limits limits;
+    machine_read_limits(&limits, root);
+    assert_true(limits.cpus == cpus);
+    assert_int_equal(limits.memory_bytes, memory_bytes);
+}
+
+static void without_groups_nothing_is_limited(void **state)
+{
+    (void)state;
+    expect_limits((double)INFINITY, UINT64_MAX);
+    put("/proc/self/cgroup", "0::/\n");
+    put("/sys/fs/cgroup/cpu.max", "max 100000\n");
+    put("/sys/fs/cgroup/memory.max", "max\n");
+    expect_limits((double)INFINITY, UINT64_MAX);
+}
+
+static void the_least_limit_on_the_path_counts(void **state)
+{
+    (void)state;
+    put("/proc/self/cgroup", "0::/user.slice/work.scope\n");
+    put("/sys/fs/cgroup/user.slice/cpu.max", "300000 100000\n");
+    put("/sys/fs/cgroup/user.slice/memory.max", "1000000\n");
+    put("/sys/fs/cgroup/user.slice/work.scope/cpu.max", "max 100000\n");
+    put("/sys/fs/cgroup/user.slice/work.scope/memory.max", "2000000\n");
+    put("/sys/fs/cgroup/other/cpu.max", "100000 100000\n");
+    expect_limits(3, 1000000);
+    put("/sys/fs/cgroup/user.slice/work.scope/cpu.max", "50000 100000\n");
+    expect_limits(0.5, 1000000);
+}
+
+/* docker run --cpus 2.5: the group's path is the host's, the mount is the group itself. */
+static void a_container_without_a_namespace_is_limited_at_the_root(void **state)
+{
+    (void)state;
+    put("/proc/self/cgroup", "0::/docker/0123\n");
+    put("/sys/fs/cgroup/cpu.max", "250000 100000\n");
+    put("/sys/fs/cgroup/memory.max", "4096\n");
+    expect_limits(2.5, 4096);
+}
+
+static void version_1_has_a_directory_for_each_controller(void **state)
+{
+    (void)state;
+    put("/proc/self/cgroup", "5:memory:/a\n4:cpu,cpuacct:/a/b\n3:cpuset:/\n");
+    put("/sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "150000\n");
+    put("/sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "100000\n");
+    put("/sys/fs/cgroup/cpu/a/b/cpu.cfs_quota_us", "-1\n");
+    put("/sys/fs/cgroup/cpu/a/b/cpu.cfs_period_us", "100000\n");
+    put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    put("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "8192\n");
+    expect_limits(1.5, 8192);
+}
+
+#define WITH_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_and_sizes_are_plausible),
         cmocka_unit_test(instruction_sets_agree_with_the_kernel),
         cmocka_unit_test(the_description_names_what_is_there_and_fits),
+        WITH_ROOT(without_groups_nothing_is_limited),
+        WITH_ROOT(the_least_limit_on_the_path_counts),
+        WITH_ROOT(a_container_without_a_namespace_is_limited_at_the_root),
+        WITH_ROOT(version_1_has_a_directory_for_each_controller),
     };
     return cmocka_run_group_tests_name("machine", tests, NULL, NULL);
 }

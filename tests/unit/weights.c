@@ -367,6 +367,30 @@ static void unknown_tensors_are_noted_and_left(void **state)
     close_shape();
 }
 
+static void layers_behind_the_last_one_are_refused_unless_they_predict(void **state)
+{
+    (void)state;
+    tiny_model_init(&tiny, &tiny_standard);
+    tiny_model_add(&tiny, "model.layers.4.mlp.gate.weight", FORMAT_F32, 3);
+    check_refused(&tiny, MF_ERR_MISMATCH, "model.layers.4.mlp.gate.weight",
+                  "is of layer 4; the configuration counts 4 layers (num_hidden_layers)");
+
+    mf_error why; /* declared by the configuration */
+    tiny_model_init(&tiny, &tiny_standard);
+    json_object_set_new(tiny.config, "num_nextn_predict_layers", json_integer(1));
+    tiny_model_add(&tiny, "model.layers.4.mlp.gate.weight", FORMAT_F32, 3);
+    if (open_written(&tiny, &why) != MF_OK) fail_msg("%s", why.text);
+    tiny_model_add(&tiny, "model.layers.5.mlp.gate.weight", FORMAT_F32, 3);
+    check_refused(&tiny, MF_ERR_MISMATCH, "model.layers.5.mlp.gate.weight", "and 1 for prediction");
+
+    tiny_model_init(&tiny, &tiny_standard); /* known by its tensors */
+    tiny_model_add(&tiny, "model.layers.4.mlp.gate.weight", FORMAT_F32, 3);
+    tiny_model_add(&tiny, "model.layers.4.eh_proj.weight", FORMAT_F32, 3);
+    tiny_model_add(&tiny, "model.visual.layers.9.weight", FORMAT_F32, 3);
+    if (open_written(&tiny, &why) != MF_OK) fail_msg("%s", why.text);
+    tiny_model_free(&tiny);
+}
+
 /* Experts are bound, not read. */
 static void no_expert_byte_is_read_at_open(void **state)
 {
@@ -397,6 +421,7 @@ int main(void)
         cmocka_unit_test(every_layout_is_bound),
         cmocka_unit_test(norms_may_be_halves),
         cmocka_unit_test(unknown_tensors_are_noted_and_left),
+        cmocka_unit_test(layers_behind_the_last_one_are_refused_unless_they_predict),
         cmocka_unit_test(no_expert_byte_is_read_at_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
