@@ -20,6 +20,54 @@ static void restore_modes(void)
     modes_kept = 0;
 }
 
+static void hide_typing(void)
+{
+    struct termios modes = old_modes;
+
+    modes.c_lflag &= ~(tcflag_t)ECHO;
+    modes_kept = 1;
+    tcsetattr(STDIN_FILENO, TCSANOW, &modes);
+}
+
+/* Signals that end or stop the process: the terminal shows what is typed again before they do.
+ * Not every shell repairs that itself. */
+static const int ending_signals[] = { SIGTERM, SIGQUIT, SIGHUP, SIGTSTP };
+static struct sigaction old_endings[COUNT_OF(ending_signals)];
+
+/* Only calls that are safe in a handler. */
+static void on_ending(int signal_number)
+{
+    struct sigaction standard = { .sa_handler = SIG_DFL }, ours;
+    sigset_t set;
+    bool hidden = modes_kept;
+
+    restore_modes();
+    sigaction(signal_number, &standard, &ours);
+    sigemptyset(&set);
+    sigaddset(&set, signal_number);
+    raise(signal_number);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL); /* here the process ends or stops */
+    sigaction(signal_number, &ours, NULL);
+    if (hidden) hide_typing();
+}
+
+static void take_endings(void)
+{
+    struct sigaction action = { .sa_handler = on_ending, .sa_flags = SA_RESTART };
+
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < COUNT_OF(ending_signals); i++) {
+        sigaction(ending_signals[i], NULL, &old_endings[i]);
+        if (old_endings[i].sa_handler == SIG_DFL) sigaction(ending_signals[i], &action, NULL);
+    }
+}
+
+static void give_endings_back(void)
+{
+    for (size_t i = 0; i < COUNT_OF(ending_signals); i++)
+        sigaction(ending_signals[i], &old_endings[i], NULL);
+}
+
 static void on_interrupt(int signal_number)
 {
     if (interrupted) {
@@ -38,12 +86,10 @@ void interrupt_begin(void)
     interrupted = 0;
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, &old_action);
+    take_endings();
     /* What is typed meanwhile waits for the next prompt and does not stand in the answer. */
     if (isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &old_modes) == 0) {
-        struct termios modes = old_modes;
-        modes.c_lflag &= ~(tcflag_t)ECHO;
-        modes_kept = 1;
-        tcsetattr(STDIN_FILENO, TCSANOW, &modes);
+        hide_typing();
     }
 }
 
@@ -60,6 +106,7 @@ void interrupt_end(void)
     if (--begun > 0) return;
     restore_modes();
     sigaction(SIGINT, &old_action, NULL);
+    give_endings_back();
 }
 
 /* -------------------------------------------------------------- generation */

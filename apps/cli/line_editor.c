@@ -1,6 +1,7 @@
 #include "line_editor.h"
 
-#include <locale.h>
+#include "terminal.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -168,7 +169,8 @@ static unsigned char give_up(EditLine *edit, int key)
     (void)key;
     el_get(edit, EL_CLIENTDATA, &editor);
     editor->given_up = true;
-    return CC_EOF;
+    el_push(edit, "\n"); /* ends the line below its last row, wherever the cursor is */
+    return CC_NORM;
 }
 
 /* Ctrl-Z stops the whole job, as the terminal would; read_character puts the terminal in order. */
@@ -279,7 +281,7 @@ struct line_editor *line_editor_new(const char *history_path)
     HistEvent event;
 
     if (!editor) return NULL;
-    setlocale(LC_CTYPE, ""); /* so that a character is one step of the cursor */
+    terminal_set_locale(); /* so that a character is one step of the cursor */
     editor->edit = el_init("moeflux", stdin, stdout, stderr);
     editor->history = history_init();
     if (history_path) editor->history_path = strdup(history_path);
@@ -336,10 +338,7 @@ enum line_result line_editor_read(struct line_editor *editor, const char *prompt
     text = el_gets(editor->edit, &count);
     mark_pastes(editor, false);
     give_signals_back(editor);
-    if (editor->given_up) {
-        fputs("\n", stdout);
-        return LINE_GIVEN_UP;
-    }
+    if (editor->given_up) return LINE_GIVEN_UP;
     if (!text || count <= 0) return LINE_END;
     free(editor->line);
     editor->line = strndup(text, strlen(text) - (text[strlen(text) - 1] == '\n'));

@@ -1,5 +1,7 @@
 #include "streams.h"
 
+#include "shown.h"
+
 #include "common/error.h"
 
 #include <errno.h>
@@ -72,7 +74,9 @@ void report_as_usage(void)
 
 int report(const mf_error *why)
 {
-    fprintf(stderr, "moeflux: %s\n", why->text[0] ? why->text : mf_status_text(why->status));
+    fputs("moeflux: ", stderr);
+    visible_print(stderr, why->text[0] ? why->text : mf_status_text(why->status));
+    fputc('\n', stderr);
     return wrong_usage ? EXIT_USAGE : EXIT_FAILED;
 }
 
@@ -84,12 +88,14 @@ void output_failed(const mf_error *why)
 
 void note(const char *format, ...)
 {
+    char text[1024];
     va_list list;
 
-    fputs("moeflux: note: ", stderr);
     va_start(list, format);
-    vfprintf(stderr, format, list);
+    vsnprintf(text, sizeof text, format, list);
     va_end(list);
+    fputs("moeflux: note: ", stderr);
+    visible_print(stderr, text);
     fputc('\n', stderr);
 }
 

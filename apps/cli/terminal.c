@@ -4,6 +4,8 @@
 
 #include "common/clock.h"
 
+#include <langinfo.h>
+#include <locale.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -23,6 +25,12 @@ static bool locale_is_utf8(void)
         return strstr(value, "UTF-8") || strstr(value, "utf8") || strstr(value, "utf-8");
     }
     return false;
+}
+
+void terminal_set_locale(void)
+{
+    if (setlocale(LC_CTYPE, "") && strcmp(nl_langinfo(CODESET), "UTF-8") == 0) return;
+    setlocale(LC_CTYPE, "C.UTF-8");
 }
 
 void terminal_probe(struct terminal *out)

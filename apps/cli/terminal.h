@@ -22,6 +22,10 @@ struct terminal {
     bool utf8; /* the locale's characters are UTF-8: bars may use block characters */
 };
 
+/* Characters are those of the environment's locale, or of UTF-8 where that has only ASCII, as in
+ * containers and cron: text is UTF-8 everywhere here. */
+void terminal_set_locale(void);
+
 void terminal_probe(struct terminal *out);
 
 /* Columns of the terminal now (it may be resized); 80 where that is not known. */

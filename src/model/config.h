@@ -51,8 +51,8 @@ struct model_config {
 
     uint32_t layer_count;
     uint32_t prediction_layers; /* declared behind the others, for multi-token prediction; unused */
-    enum mixer_kind *mixers;          /* [layer_count] */
-    enum ffn_kind *ffns;              /* [layer_count] */
+    enum mixer_kind *mixers;    /* [layer_count] */
+    enum ffn_kind *ffns;        /* [layer_count] */
     uint32_t full_attention_interval; /* used when the file has no list of mixers */
 
     /* full attention, and heads of latent attention */

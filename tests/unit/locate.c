@@ -146,8 +146,7 @@ static void tokenizers_may_be_pointers_too(void **state)
     mf_error why = { 0 };
     memory_files_init(&files);
     put("model/tokenizer.json", POINTER);
-    assert_int_equal(model_open_text(&text, &files.files, "model", &why),
-                     MF_ERR_FORMAT);
+    assert_int_equal(model_open_text(&text, &files.files, "model", &why), MF_ERR_FORMAT);
     assert_non_null(strstr(why.text, "tokenizer.json is a pointer of git-lfs"));
     model_text_clear(&text);
 }

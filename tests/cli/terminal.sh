@@ -1,0 +1,89 @@
+#!/bin/sh
+# What a terminal shows and how it is left: input without a UTF-8 locale, Ctrl-C above the last
+# row of the input, echo after signals, control characters.
+#     terminal.sh PROGRAM
+set -u
+program=$1
+command -v tmux > /dev/null || { echo 'SKIPPED: tmux is not installed' >&2; exit 77; }
+
+home=$(mktemp -d)
+socket=moeflux-terminal-$$
+mux() { tmux -u -L "$socket" -f /dev/null "$@"; }
+trap 'mux kill-server 2> /dev/null; rm -r "$home"' EXIT
+
+screen() { mux capture-pane -p -S - -t chat; }
+
+fail() {
+    echo "FAILED: $1; the screen was:" >&2
+    screen >&2
+    exit 1
+}
+
+wait_for() {
+    tries=300
+    while ! screen | grep -qF -- "$1"; do
+        tries=$((tries - 1))
+        [ $tries -gt 0 ] || fail "\"$1\" did not appear"
+        sleep 0.1
+    done
+}
+
+type_line() { mux send-keys -t chat -l "$1" && mux send-keys -t chat Enter; }
+
+# start COLUMNS COMMAND: in a session of its own.
+start() {
+    mux kill-session -t chat 2> /dev/null
+    mux new-session -d -s chat -x "$1" -y 40 "$2; sleep 600"
+}
+
+mux new-session -d -s keep 'sleep 1000'
+clean="env -u LANG -u LC_ALL -u LC_CTYPE HOME=$home TERM=screen"
+
+# Letters outside ASCII arrive without a UTF-8 locale.
+start 80 "$clean '$program' run --temp 0 -n 4 --no-think"
+wait_for '/help shows the commands'
+type_line 'Grüße 日本'
+wait_for ' prompt tokens at '
+type_line "/save $home/talk.json"
+wait_for 'saved: 2 messages'
+grep -q 'Grüße 日本\|Gr\\u00fc\\u00dfe \\u65e5\\u672c' "$home/talk.json" || fail 'letters were lost'
+
+# Ctrl-C in the first of several rows: the next prompt stands below them all.
+start 60 "$clean '$program' run --temp 0 -n 4 --no-think"
+wait_for '/help shows the commands'
+words=$(printf 'word%.0s ' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30)
+mux send-keys -t chat -l "$words"
+wait_for 'word word word'
+sleep 0.5
+mux send-keys -t chat C-a
+sleep 0.3
+mux send-keys -t chat C-c
+sleep 0.5
+[ "$(screen | grep -v '^ *$' | tail -n 1)" = '>' ] || fail 'the prompt is not below the line'
+[ "$(screen | tr -d '\n' | grep -o word | wc -l)" = 30 ] || fail 'the line that was given up is damaged'
+
+# Echo is on again after signals that end or stop the process, under a shell that does not see to it.
+for signal in TERM QUIT TSTP; do
+    start 80 "$clean sh"
+    type_line "'$program' run --temp 0 --backend reference --ignore-eos --raw -n 4000 'Once upon'"
+    tries=100
+    until pid=$(pgrep -n -f "ignore-eos --raw -n 4000 Once upon" 2> /dev/null) &&
+        mux display -p -t chat '#{pane_tty}' | xargs -I@ stty -F @ -a 2> /dev/null | grep -q -- '-echo '; do
+        tries=$((tries - 1))
+        [ $tries -gt 0 ] || fail 'the answer did not begin'
+        sleep 0.1
+    done
+    kill -$signal "$pid"
+    sleep 1
+    tty=$(mux display -p -t chat '#{pane_tty}')
+    stty -F "$tty" -a | grep -q -- ' echo ' || fail "echo is off after SIG$signal"
+    kill -KILL "$pid" 2> /dev/null
+done
+
+# Control characters of a file are shown, not obeyed.
+mkdir "$home/evil"
+printf '{"model_type":"a\\u001b[31mred","num_experts":2}' > "$home/evil/config.json"
+ln -s "$MOEFLUX_SOURCE/models/pebble/"model* "$home/evil/"
+"$program" run -m "$home/evil" hi 2>&1 | grep -qF 'a\x1b[31mred' || fail 'an error shows a control character'
+
+echo 'terminal: all right'
