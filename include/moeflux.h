@@ -235,11 +235,10 @@ typedef struct mf_model_options {
 } mf_model_options;
 #define MF_MODEL_OPTIONS_INIT MF_SIZED(mf_model_options)
 
-/* The path of the model that `name` means, for mf_model_open: `name` itself where such a file or
- * directory exists, else org/name in the Hugging Face cache `cache` (NULL: none), the directory
- * that holds models--org--name.  A directory that holds one GGUF model becomes the path of that
- * file.  Nothing is downloaded and no environment variable is read: programs look at HF_HUB_CACHE,
- * HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub and ~/.cache/huggingface/hub.  `files` NULL: POSIX.
+/* The path of the model that `name` means: `name` itself where there is such a file or directory,
+ * else org/name in the Hugging Face cache `cache` (NULL: none), the directory that holds
+ * models--org--name.  A directory with one GGUF model becomes the path of that file.  Nothing is
+ * downloaded, and no environment variable (HF_HUB_CACHE, HF_HOME, …) is read.  `files` NULL: POSIX.
  * `out` is NUL-terminated; a `capacity` of 4096 always suffices. */
 MF_API mf_status mf_model_find(char *out, size_t capacity, const char *name, const char *cache,
                                const mf_files *files, mf_error *why);
