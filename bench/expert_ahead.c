@@ -45,7 +45,9 @@ static int32_t *read_text(const mf_model *model, size_t *count)
                              1 << 20, &why),
          &why);
     int32_t *ids = calloc(length + 1, sizeof *ids);
-    must(mf_model_tokenize(model, ids, length, count, text, length, MF_SPECIAL_PARSE, &why), &why);
+    must(mf_text_tokenize(mf_model_text(model), ids, length, count, text, length, MF_SPECIAL_PARSE,
+                          &why),
+         &why);
     free(text);
     return ids;
 }

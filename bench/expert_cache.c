@@ -122,8 +122,8 @@ static void read_text(const mf_model *model, const char *path)
     size_t length;
     must(file_read_whole_new(&text, &length, &files_posix, path, 64 << 20, &why), &why);
     tokens = take(length, sizeof *tokens);
-    must(mf_model_tokenize(model, tokens, length, &token_count, text, length, MF_SPECIAL_PARSE,
-                           &why),
+    must(mf_text_tokenize(mf_model_text(model), tokens, length, &token_count, text, length,
+                          MF_SPECIAL_PARSE, &why),
          &why);
     free(text);
 }

@@ -24,14 +24,14 @@ static mf_status continue_text(const char *path, const char *prompt, mf_error *w
     if (status == MF_OK) status = mf_sequence_open(&session, model, NULL, why);
     if (status == MF_OK) status = mf_sampler_open(&sampler, model, NULL, why); /* greedy */
     if (status == MF_OK)
-        status = mf_model_tokenize(model, tokens, PROMPT_LIMIT, &count, prompt, strlen(prompt),
-                                   MF_SPECIAL_PARSE, why);
+        status = mf_text_tokenize(mf_model_text(model), tokens, PROMPT_LIMIT, &count, prompt,
+                                  strlen(prompt), MF_SPECIAL_PARSE, why);
     if (status == MF_OK) status = mf_sequence_feed(session, MF_PHASE_PROMPT, tokens, count, why);
     for (int i = 0; i < ANSWER_LENGTH && status == MF_OK; i++) {
         int32_t token = mf_sampler_pick(sampler, mf_sequence_logits(session));
         if (token < 0 || mf_model_is_end(model, token)) break; /* -1: an empty prompt */
         size_t length = 0;
-        const char *bytes = mf_model_token_bytes(model, token, &length);
+        const char *bytes = mf_text_token_bytes(mf_model_text(model), token, &length);
         if (bytes) fwrite(bytes, 1, length, stdout);
         status = mf_sequence_feed(session, MF_PHASE_GENERATED, &token, 1, why);
     }

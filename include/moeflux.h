@@ -2,7 +2,12 @@
  *
  *     mf_engine      threads, kernels, allocator, files: one per process is usual
  *       └ mf_model   weights, tokenizer, configuration of one checkpoint
- *           └ mf_sequence   one sequence: its position, KV and recurrent state
+ *           ├ mf_sequence     one sequence: its position, KV and recurrent state
+ *           ├ mf_text         tokenizer, chat template, special tokens, generation defaults
+ *           ├ mf_sampler      the next token of a row of logits
+ *           └ mf_constraint   the form of an answer: grammar, JSON schema, tool calls
+ *     mf_prompt, mf_detokenizer, mf_stops, mf_parser: from messages to tokens, from tokens to
+ *     text, reasoning and tool calls
  *
  * Lifetimes: close in the reverse order of opening.  Every pointer that a call
  * returns is borrowed from the object it was asked of, unless the function's
@@ -258,24 +263,6 @@ MF_API const char *mf_model_family(const mf_model *model);      /* "qwen3_5_moe"
 MF_API int32_t mf_model_eos(const mf_model *model);             /* the first end token, or -1 */
 MF_API bool mf_model_is_end(const mf_model *model, int32_t token);
 
-/* How a text's added tokens ("<|im_end|>", "<think>") are read. */
-typedef enum mf_special {
-    MF_SPECIAL_PARSE,   /* every one is recognised */
-    MF_SPECIAL_AS_TEXT, /* those marked special are plain text: for text of strangers */
-    MF_SPECIAL_NONE     /* none is recognised */
-} mf_special;
-
-/* Token ids of `length` bytes of text.  A model without a tokenizer: MF_ERR_UNSUPPORTED.  *count is how many there are, also when
- * `capacity` is too small (then MF_ERR_BUFFER_SIZE and `out` is untouched; `out`
- * may be NULL with capacity 0 to ask). */
-MF_API mf_status mf_model_tokenize(const mf_model *model, int32_t *out, size_t capacity,
-                                   size_t *count, const char *text, size_t length,
-                                   mf_special special, mf_error *why);
-
-/* The bytes of one token, borrowed; NULL when the id has none.  One token may be
- * a part of a UTF-8 character. */
-MF_API const char *mf_model_token_bytes(const mf_model *model, int32_t token, size_t *length);
-
 /* ----------------------------------------------------------------- sequence */
 
 typedef struct mf_sequence mf_sequence;
@@ -342,27 +329,366 @@ typedef struct mf_routes {
 typedef void (*mf_routes_function)(void *user, const mf_routes *routes);
 MF_API void mf_sequence_watch_routes(mf_sequence *sequence, mf_routes_function each, void *user);
 
+/* -------------------------------------------------------------------- text */
+
+/* What a checkpoint says about text: tokenizer, special tokens, chat template, generation
+ * defaults.  Each file is read once, at open.  Immutable: any number of threads may use it. */
+typedef struct mf_text mf_text;
+
+/* Of an open model; borrowed from it. */
+MF_API const mf_text *mf_model_text(const mf_model *model);
+
+/* Without the weights: a directory with just a tokenizer or a chat template, or a GGUF file
+ * without tensors, is enough.  `files` NULL: POSIX; else it must outlive the call only. */
+MF_API mf_status mf_text_open(mf_text **out, const char *path, const mf_files *files,
+                              mf_error *why);
+MF_API void mf_text_close(mf_text *text); /* not for the text of a model */
+
+/* How a text's added tokens ("<|im_end|>", "<think>") are read. */
+typedef enum mf_special {
+    MF_SPECIAL_PARSE,   /* every one is recognised */
+    MF_SPECIAL_AS_TEXT, /* those marked special are plain text */
+    MF_SPECIAL_NONE     /* none is recognised: for text that is not trusted */
+} mf_special;
+
+/* Token ids of `length` bytes; no BOS is added.  *count is how many there are, also when
+ * `capacity` is too small (then MF_ERR_BUFFER_SIZE and `out` is untouched; `out` may be NULL with
+ * capacity 0 to ask).  Without a tokenizer: MF_ERR_UNSUPPORTED. */
+MF_API mf_status mf_text_tokenize(const mf_text *text, int32_t *out, size_t capacity, size_t *count,
+                                  const char *bytes, size_t length, mf_special special,
+                                  mf_error *why);
+
+/* The highest token id + 1; 0: the checkpoint has no tokenizer.  A model's vocab_size may be
+ * larger: the ids above mean nothing and are never sampled. */
+MF_API size_t mf_text_token_count(const mf_text *text);
+
+/* The bytes of one token, borrowed, not terminated; NULL when the id has none.  One token may be a
+ * part of a UTF-8 character: mf_detokenizer joins them. */
+MF_API const char *mf_text_token_bytes(const mf_text *text, int32_t token, size_t *length);
+
+/* As the tokenizer's file writes it ("Ġthe"), terminated; NULL when the id has none. */
+MF_API const char *mf_text_token_name(const mf_text *text, int32_t token);
+
+/* The id of a token by that name ("<|im_end|>"); -1: there is none. */
+MF_API int32_t mf_text_find_token(const mf_text *text, const char *name);
+
+/* Marked special: control tokens that a reader does not see. */
+MF_API bool mf_text_is_special(const mf_text *text, int32_t token);
+
+/* The id that stands before every prompt, or -1; and the texts that chat templates know as
+ * bos_token and eos_token, NULL where the checkpoint names none. */
+MF_API int32_t mf_text_bos(const mf_text *text);
+MF_API const char *mf_text_bos_token(const mf_text *text);
+MF_API const char *mf_text_eos_token(const mf_text *text);
+
+/* The syntax in which the model writes reasoning and tool calls, as its chat template shows: the
+ * name of a family for mf_parser_options and mf_constraint_options. */
+MF_API const char *mf_text_family(const mf_text *text);
+
+/* Family number `index` of all, in no particular order; NULL behind the last. */
+MF_API const char *mf_family_name(size_t index);
+
+/* ----------------------------------------------------------- chat rendering */
+
+/* A chat template: Jinja, as Hugging Face transformers sets it up.  A template cannot read files
+ * and its output, memory, steps and nesting are bounded.  Immutable: any number of threads may
+ * render at once. */
+typedef struct mf_template mf_template;
+
+/* The checkpoint's own, borrowed; MF_OK and NULL: it has none.  MF_ERR_TEMPLATE: it cannot be
+ * parsed. */
+MF_API mf_status mf_text_template(const mf_template **out, const mf_text *text, mf_error *why);
+
+/* One of the caller's; `name` stands in messages. */
+MF_API mf_status mf_template_open(mf_template **out, const char *source, size_t length,
+                                  const char *name, mf_error *why);
+MF_API void mf_template_close(mf_template *chat); /* not for the template of a text */
+
+/* What went wrong with a rendering. */
+typedef struct mf_template_problem {
+    size_t struct_size;
+    const char *kind; /* "raise_exception", "undefined_error", …; static text */
+    uint32_t line, column;
+    char message[1024]; /* without the position */
+} mf_template_problem;
+#define MF_TEMPLATE_PROBLEM_INIT MF_SIZED(mf_template_problem)
+
+/* A rendered conversation. */
+typedef struct mf_prompt mf_prompt;
+
+/* Renders with `variables`, the text of a JSON object (messages, tools, add_generation_prompt,
+ * bos_token, …).  strftime_now gives the machine's local time.  The prompt has no tokens.
+ * `problem` may be NULL; it is filled after MF_ERR_TEMPLATE. */
+MF_API mf_status mf_template_render(mf_prompt **out, const mf_template *chat, const char *variables,
+                                    mf_template_problem *problem, mf_error *why);
+
+typedef struct mf_chat_options {
+    size_t struct_size;
+    const char *messages;      /* JSON array of {"role":…,"content":…,…}; required */
+    const char *tools;         /* JSON array of what the model may call; NULL: none */
+    const char *variables;     /* JSON object of further variables of the template, such as
+                                  {"enable_thinking":false}; NULL: none */
+    bool no_generation_prompt; /* do not open the assistant's turn at the end */
+} mf_chat_options;
+#define MF_CHAT_OPTIONS_INIT MF_SIZED(mf_chat_options)
+
+/* Renders a conversation with the checkpoint's template and tokenises it, with BOS where the model
+ * wants one.  Added tokens are recognised in the template's own text only: what messages, tools and
+ * variables bring is content, and "<|im_end|>" in it is plain text.
+ * MF_ERR_TEMPLATE: the template failed; MF_ERR_FORMAT: not JSON; MF_ERR_UNSUPPORTED: the checkpoint
+ * has no template or no tokenizer. */
+MF_API mf_status mf_chat_render(mf_prompt **out, const mf_text *text,
+                                const mf_chat_options *options, mf_error *why);
+
+/* A text to continue as it is, without a template: every added token is recognised, and BOS stands
+ * before it where the model wants one. */
+MF_API mf_status mf_prompt_from_text(mf_prompt **out, const mf_text *text, const char *bytes,
+                                     size_t length, mf_error *why);
+MF_API void mf_prompt_close(mf_prompt *prompt);
+
+/* Bytes of a text. */
+typedef struct mf_range {
+    size_t offset, length;
+} mf_range;
+
+/* All borrowed from the prompt.  The text is terminated.  `content` is what messages, tools and
+ * variables brought, in ascending order; the rest is the template's own text. */
+MF_API const char *mf_prompt_text(const mf_prompt *prompt, size_t *length);
+MF_API const mf_range *mf_prompt_content(const mf_prompt *prompt, size_t *count);
+MF_API const int32_t *mf_prompt_tokens(const mf_prompt *prompt, size_t *count);
+
+/* Where the prompt leaves the model. */
+typedef enum mf_reasoning {
+    MF_REASONING_NONE, /* the prompt has closed it, or the model knows none */
+    MF_REASONING_MAY,  /* the model opens it itself, or not */
+    MF_REASONING_OPEN  /* the prompt ends inside of it */
+} mf_reasoning;
+MF_API mf_reasoning mf_prompt_reasoning(const mf_prompt *prompt);
+
 /* ------------------------------------------------------------------ sampler */
 
+/* From a row of logits to the next token:
+ *
+ *     biases ─ penalties ─ temperature ─ top-k ─ typical ─ top-p ─ min-p ─ draw
+ *
+ * The same options, logits and history give the same tokens on every machine.  A sampler has one
+ * owner at a time. */
 typedef struct mf_sampler mf_sampler;
+
+typedef struct mf_logit_bias {
+    int32_t token;
+    float bias; /* added to the logit; -INFINITY: never this token */
+} mf_logit_bias;
 
 typedef struct mf_sampler_options {
     size_t struct_size;
     float temperature; /* 0: always the most likely token */
-    uint32_t top_k;    /* 0: off */
-    float top_p;       /* 0 or 1: off */
-    float min_p;       /* 0: off */
+    uint32_t top_k;    /* the k best; 0: off */
+    float top_p;       /* the fewest best that together reach this probability; 0 or 1: off */
+    float min_p;       /* those at least this fraction of the best one's probability; 0: off */
+    float typical_p;   /* the fewest nearest to the expected surprise that reach it; 0 or 1: off */
     uint64_t seed;     /* same seed, same text */
+
+    /* Penalties look at the last penalty_window accepted tokens; 0: 1024. */
+    uint32_t penalty_window;
+    float repetition_penalty; /* prompt and answer: positive logits divided, others multiplied;
+                                 0 or 1: off */
+    float frequency_penalty;  /* answer: subtracted for each occurrence; 0: off */
+    float presence_penalty;   /* answer: subtracted once if the token occurred; 0: off */
+
+    /* DRY: a token that would lengthen a repetition of the last n >= dry_allowed_length tokens
+     * loses dry_multiplier * dry_base^(n - dry_allowed_length). */
+    float dry_multiplier;        /* 0: off */
+    float dry_base;              /* 0: 1.75 */
+    uint32_t dry_allowed_length; /* 0: 2 */
+    const int32_t *dry_breakers; /* a repetition never reaches across these tokens */
+    size_t dry_breaker_count;
+
+    const mf_logit_bias *biases;
+    size_t bias_count;
 } mf_sampler_options;
 #define MF_SAMPLER_OPTIONS_INIT MF_SIZED(mf_sampler_options)
 
-/* `options` NULL: greedy. */
+/* How the checkpoint wants tokens to be drawn (generation_config.json, GGUF metadata); where it
+ * does not say: temperature 0.7, top-k 40, top-p 0.9. */
+MF_API mf_status mf_text_sampling(const mf_text *text, mf_sampler_options *out, mf_error *why);
+
+/* `options` NULL: greedy.  Arrays are copied. */
 MF_API mf_status mf_sampler_open(mf_sampler **out, const mf_model *model,
                                  const mf_sampler_options *options, mf_error *why);
 MF_API void mf_sampler_close(mf_sampler *sampler);
 
-/* The next token for a row of vocab_size logits; -1: they allow none, or are NULL. */
+/* The next token for a row of vocab_size logits; -1: they allow none, or are NULL.  The history is
+ * not changed. */
 MF_API int32_t mf_sampler_pick(mf_sampler *sampler, const float *logits);
+
+/* The history that penalties look at: the prompt (repetition and DRY only), and each token that was
+ * taken. */
+MF_API void mf_sampler_accept_prompt(mf_sampler *sampler, const int32_t *tokens, size_t count);
+MF_API void mf_sampler_accept(mf_sampler *sampler, int32_t token);
+
+/* As just opened: no history, the generator at its seed. */
+MF_API void mf_sampler_reset(mf_sampler *sampler);
+
+typedef struct mf_logprob {
+    int32_t token;
+    float logprob; /* natural logarithm; -INFINITY: the token cannot occur */
+} mf_logprob;
+
+/* The model's own distribution, before biases, penalties and filters: the `count` most probable
+ * tokens into out[count], best first.  Returns how many were written. */
+MF_API size_t mf_sampler_logprobs(mf_sampler *sampler, mf_logprob *out, size_t count,
+                                  const float *logits);
+MF_API float mf_sampler_logprob_of(mf_sampler *sampler, const float *logits, int32_t token);
+
+/* --------------------------------------------------------------- constraint */
+
+/* The form of an answer: a grammar, a JSON schema, or tool calls with arguments that the tools'
+ * schemas accept.  One owner at a time; the model must outlive it. */
+typedef struct mf_constraint mf_constraint;
+
+typedef struct mf_constraint_options {
+    size_t struct_size;
+    const char *grammar;     /* the content is a text of this grammar (GBNF) … */
+    const char *json_schema; /* … or JSON that this schema accepts; at most one of the two */
+    const char *tools;       /* JSON array of the tools that may be called */
+    const char *tool_choice; /* NULL or "auto", "required", "none", or a tool's name */
+    bool one_call;           /* at most one call */
+    const char *family;      /* syntax of reasoning and calls; NULL: mf_text_family */
+    mf_reasoning reasoning;  /* of the prompt; reasoning itself is free text */
+    /* One sentence for each part of the schema that is not kept exactly; NULL: not wanted. */
+    void (*note)(void *user, const char *sentence);
+    void *note_user;
+} mf_constraint_options;
+#define MF_CONSTRAINT_OPTIONS_INIT MF_SIZED(mf_constraint_options)
+
+/* MF_ERR_GRAMMAR: the grammar or a schema is malformed or cannot be kept; the text says where.
+ * Options without grammar, schema and tools are MF_ERR_ARGUMENT. */
+MF_API mf_status mf_constraint_open(mf_constraint **out, const mf_model *model,
+                                    const mf_constraint_options *options, mf_error *why);
+MF_API void mf_constraint_close(mf_constraint *constraint);
+
+/* The next token that the constraint allows, of a row of logits.  `remaining` (at least 1) is how
+ * many tokens may still come, this one included; SIZE_MAX: no limit.  An answer always closes
+ * within the limit if mf_constraint_closing_tokens is at most that at its beginning.
+ * -1: the answer is finished, or no token continues it.  Nothing is accepted. */
+MF_API int32_t mf_constraint_pick(mf_constraint *constraint, mf_sampler *sampler,
+                                  const float *logits, size_t remaining);
+
+/* Takes a token; false: it is not allowed here, and nothing changes. */
+MF_API bool mf_constraint_accept(mf_constraint *constraint, int32_t token);
+
+/* The answer so far is complete; and: nothing can follow it. */
+MF_API bool mf_constraint_is_complete(const mf_constraint *constraint);
+MF_API bool mf_constraint_is_finished(const mf_constraint *constraint);
+
+/* An upper bound on the tokens that the shortest way to the end takes. */
+MF_API size_t mf_constraint_closing_tokens(mf_constraint *constraint);
+
+/* Before the first token again. */
+MF_API void mf_constraint_reset(mf_constraint *constraint);
+
+/* -------------------------------------------------------------- detokenizer */
+
+/* Tokens in, whole UTF-8 characters out: a character that a token leaves open waits for the next
+ * one.  The output is always valid UTF-8: bytes that belong to no character become U+FFFD, also
+ * what is still open at the end.  One owner at a time; the text must outlive it. */
+typedef struct mf_detokenizer mf_detokenizer;
+
+typedef struct mf_detokenizer_options {
+    size_t struct_size;
+    bool show_special;  /* special tokens give their text; else they give nothing … */
+    const char *family; /* … but for markup that the output parser of this family reads; NULL: no
+                           family */
+} mf_detokenizer_options;
+#define MF_DETOKENIZER_OPTIONS_INIT MF_SIZED(mf_detokenizer_options)
+
+MF_API mf_status mf_detokenizer_open(mf_detokenizer **out, const mf_text *text,
+                                     const mf_detokenizer_options *options, mf_error *why);
+MF_API void mf_detokenizer_close(mf_detokenizer *detokenizer);
+
+/* What the token makes ready: *length bytes, may be 0; borrowed until the next call. */
+MF_API const char *mf_detokenizer_push(mf_detokenizer *detokenizer, int32_t token, size_t *length);
+
+/* At the end: U+FFFD if a character is still open, else nothing.  Ready for another text. */
+MF_API const char *mf_detokenizer_flush(mf_detokenizer *detokenizer, size_t *length);
+
+/* ------------------------------------------------------------- stop strings */
+
+/* Ends an answer at a given text, wherever the tokens cut it: text passes through, except for a
+ * tail that may be the beginning of a stop string.  One owner at a time. */
+typedef struct mf_stops mf_stops;
+typedef void (*mf_text_function)(void *user, const char *text, size_t length);
+
+/* `count` terminated strings, copied; at most 64, none of them empty or above 4096 bytes. */
+MF_API mf_status mf_stops_open(mf_stops **out, const char *const *strings, size_t count,
+                               mf_error *why);
+MF_API void mf_stops_close(mf_stops *stops);
+
+/* Hands on what cannot belong to a stop string, in up to two calls of `emit`.  True: one is
+ * complete; the text before it was handed on, and further text is dropped. */
+MF_API bool mf_stops_feed(mf_stops *stops, const char *text, size_t length, mf_text_function emit,
+                          void *user);
+
+/* The text has ended: hands on what was held back.  Ready for another text. */
+MF_API void mf_stops_finish(mf_stops *stops, mf_text_function emit, void *user);
+
+/* The string that was found, or NULL. */
+MF_API const char *mf_stops_found(const mf_stops *stops);
+
+/* ------------------------------------------------------------ output parser */
+
+/* What a model writes, taken apart: text in pieces of any size goes in, typed events come out.
+ * Markup never shows up in reasoning or content, except a call that turned out not to be one: then
+ * all of its text does.  One owner at a time. */
+typedef struct mf_parser mf_parser;
+
+typedef enum mf_event_kind {
+    MF_EVENT_REASONING,      /* text */
+    MF_EVENT_CONTENT,        /* text */
+    MF_EVENT_CALL_BEGIN,     /* text is the function's name */
+    MF_EVENT_CALL_ARGUMENTS, /* text is a piece of the arguments, a JSON object in all */
+    MF_EVENT_CALL_END,       /* the call is complete */
+    MF_EVENT_CALL_DROPPED    /* the call that began is none; its text comes as text */
+} mf_event_kind;
+
+typedef struct mf_event {
+    mf_event_kind kind;
+    const char *text; /* not terminated */
+    size_t length;
+    const char *id; /* CALL_BEGIN: the id that the model itself gave, or NULL */
+    size_t id_length;
+    size_t call; /* CALL_…: its number, from 0 */
+} mf_event;
+
+/* Everything is borrowed for the call.  False ends the feeding with MF_ERR_CANCELLED. */
+typedef bool (*mf_event_function)(void *user, const mf_event *event);
+
+typedef struct mf_parser_options {
+    size_t struct_size;
+    const char *family;     /* NULL: "think", which knows reasoning and no calls */
+    const char *tools;      /* JSON array, for the types of parameters; NULL: none */
+    mf_reasoning reasoning; /* of the prompt */
+    bool stream_calls; /* CALL_BEGIN and CALL_ARGUMENTS come while the call is being written, and
+                              may be followed by CALL_DROPPED; else when it is complete */
+    mf_event_function each; /* NULL: events are only collected, see mf_parser_message */
+    void *user;
+} mf_parser_options;
+#define MF_PARSER_OPTIONS_INIT MF_SIZED(mf_parser_options)
+
+MF_API mf_status mf_parser_open(mf_parser **out, const mf_parser_options *options, mf_error *why);
+MF_API void mf_parser_close(mf_parser *parser);
+
+/* Takes the next piece.  After an error the parser can only be closed. */
+MF_API mf_status mf_parser_feed(mf_parser *parser, const char *text, size_t length, mf_error *why);
+
+/* The output is over: what waited is released.  Call it once, last. */
+MF_API mf_status mf_parser_finish(mf_parser *parser, mf_error *why);
+
+/* The events put together, as JSON on one line, borrowed until the next call:
+ *     {"reasoning":…,"content":…,"tool_calls":[{"name":…,"arguments":{…},"id":…}]}
+ * of the calls that are complete; arguments are as the model wrote them. */
+MF_API mf_status mf_parser_message(const char **out, mf_parser *parser, mf_error *why);
 
 /* -------------------------------------------------------------- statistics */
 

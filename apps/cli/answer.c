@@ -3,9 +3,7 @@
 #include "streams.h"
 
 #include "common/clock.h"
-
-#include "base/status.h"
-#include "chat/output_family.h"
+#include "common/error.h"
 
 #include <stdlib.h>
 
@@ -93,17 +91,17 @@ static void show_arguments(struct answer *answer, const char *text, size_t lengt
     json_decref(arguments);
 }
 
-static void show_call(struct answer *answer, const struct output_event *event)
+static void show_call(struct answer *answer, const mf_event *event)
 {
     switch (event->kind) {
-    case OUTPUT_CALL_BEGIN:
+    case MF_EVENT_CALL_BEGIN:
         enter_part(answer, PART_CALL);
         set_style(answer, STYLE_WARM);
         show_text(answer, "→ ", strlen("→ "));
         show_text(answer, event->text, event->length);
         show_text(answer, " ", 1);
         break;
-    case OUTPUT_CALL_ARGUMENTS:
+    case MF_EVENT_CALL_ARGUMENTS:
         show_arguments(answer, event->text, event->length);
         break;
     default:
@@ -113,152 +111,157 @@ static void show_call(struct answer *answer, const struct output_event *event)
     }
 }
 
-/* The sink of the parser. */
-static mf_status show_event(void *user, const struct output_event *event, mf_error *why)
+/* ------------------------------------------------------------- remembering */
+
+static bool keep(struct byte_list *list, const char *text, size_t length)
+{
+    return length == 0 || byte_list_append(list, text, length, NULL) == MF_OK;
+}
+
+/* {"id":…,"type":"function","function":{"name":…,"arguments":{…}}} */
+static bool keep_call(struct answer *answer)
+{
+    const struct byte_list *text = &answer->call_arguments;
+    json_t *arguments = json_loadb(text->bytes, text->count, 0, NULL);
+    json_t *call;
+
+    if (!arguments) { /* a number that is too large: nearly it is better than none */
+        arguments =
+            json_loadb(text->bytes, text->count, JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, NULL);
+    }
+    if (!arguments) arguments = json_stringn(text->bytes, text->count);
+    call = json_pack("{s:s*,s:s,s:{s:s,s:o}}", "id", answer->call_id.bytes, "type", "function",
+                     "function", "name", answer->call_name.bytes, "arguments", arguments);
+    if (!answer->calls) answer->calls = json_array();
+    return json_array_append_new(answer->calls, call) == 0;
+}
+
+static bool keep_event(struct answer *answer, const mf_event *event)
+{
+    switch (event->kind) {
+    case MF_EVENT_REASONING:
+        return keep(&answer->reasoning, event->text, event->length);
+    case MF_EVENT_CONTENT:
+        return keep(&answer->content, event->text, event->length);
+    case MF_EVENT_CALL_BEGIN:
+        byte_list_free(&answer->call_name);
+        byte_list_free(&answer->call_id);
+        byte_list_free(&answer->call_arguments);
+        return keep(&answer->call_name, event->text, event->length) &&
+               keep(&answer->call_id, event->id, event->id_length);
+    case MF_EVENT_CALL_ARGUMENTS:
+        return keep(&answer->call_arguments, event->text, event->length);
+    case MF_EVENT_CALL_END:
+        return keep_call(answer);
+    default:
+        return true;
+    }
+}
+
+mf_status answer_message_append(const struct answer *answer, json_t *messages, mf_error *why)
+{
+    const struct byte_list *content = &answer->content, *reasoning = &answer->reasoning;
+    json_t *message = json_pack("{s:s,s:s%}", "role", "assistant", "content",
+                                content->bytes ? content->bytes : "", content->count);
+
+    if (!message) return fail_memory(why, content->count);
+    if (reasoning->count > 0) {
+        json_object_set_new(message, "reasoning_content",
+                            json_stringn(reasoning->bytes, reasoning->count));
+    }
+    if (answer->calls) json_object_set(message, "tool_calls", answer->calls);
+    json_array_append_new(messages, message);
+    return MF_OK;
+}
+
+/* ----------------------------------------------------------------- feeding */
+
+/* Called by the parser. */
+static bool show_event(void *user, const mf_event *event)
 {
     struct answer *answer = user;
 
-    if (event->kind == OUTPUT_REASONING) {
+    if (event->kind == MF_EVENT_REASONING) {
         enter_part(answer, PART_REASONING);
         if (answer->options.view == REASONING_SHOW) show_text(answer, event->text, event->length);
-    } else if (event->kind == OUTPUT_CONTENT) {
+    } else if (event->kind == MF_EVENT_CONTENT) {
         enter_part(answer, PART_CONTENT);
         show_text(answer, event->text, event->length);
     } else {
         show_call(answer, event);
     }
-    return output_message_sink(&answer->message, event, why);
-}
-
-/* ----------------------------------------------------------------- feeding */
-
-static mf_status open_parser(struct answer *answer, mf_error *why)
-{
-    const struct answer_options *options = &answer->options;
-    struct output_options settings = {
-        .family = options->family,
-        .tools = options->tools,
-        .prompt_opens_reasoning =
-            output_prompt_opens_reasoning(options->prompt, options->prompt_length),
-        .sink = show_event,
-        .user = answer,
-    };
-
-    return output_parser_new(&answer->parser, &settings, why);
+    return keep_event(answer, event);
 }
 
 mf_status answer_begin(struct answer *out, const struct answer_options *options, mf_error *why)
 {
-    *out = (struct answer){
-        .options = *options,
-        .buffer_capacity = token_stream_capacity(options->tokenizer),
-    };
-    if (options->stops) stop_strings_reset(options->stops);
-    out->buffer = malloc(out->buffer_capacity);
-    if (!out->buffer) return fail_memory(why, out->buffer_capacity);
-    return options->family ? open_parser(out, why) : MF_OK;
+    mf_detokenizer_options text = MF_DETOKENIZER_OPTIONS_INIT;
+    mf_parser_options parser = MF_PARSER_OPTIONS_INIT;
+    mf_status status;
+
+    *out = (struct answer){ .options = *options };
+    text.family = options->family;
+    parser.family = options->family;
+    parser.tools = options->tools;
+    parser.reasoning = options->reasoning;
+    parser.each = show_event;
+    parser.user = out;
+    status = mf_detokenizer_open(&out->detokenizer, options->text, &text, why);
+    if (status == MF_OK && options->family) status = mf_parser_open(&out->parser, &parser, why);
+    return status;
 }
 
 /* Whole characters; raw text is content as it is. */
 static void take_text(void *user, const char *text, size_t length)
 {
     struct answer *answer = user;
-    struct output_event event = { .kind = OUTPUT_CONTENT, .text = text, .length = length };
-    mf_status status;
+    mf_event event = { .kind = MF_EVENT_CONTENT, .text = text, .length = length };
 
     if (length == 0 || answer->failed) return;
-    status = answer->parser ? output_parser_feed(answer->parser, text, length, NULL)
-                            : show_event(answer, &event, NULL);
-    answer->failed = status != MF_OK;
-}
-
-/* Markup of the family goes to the parser; other special tokens are not shown. */
-static bool is_shown(const struct answer *answer, int32_t token)
-{
-    const struct tokenizer *tokenizer = answer->options.tokenizer;
-    const struct output_family *family = answer->options.family;
-    size_t length;
-    const char *bytes = tokenizer_token_bytes(tokenizer, token, &length);
-
-    if (!bytes || !tokenizer_is_special(tokenizer, token)) return true;
-    return family && output_family_has_markup(family, bytes, length);
+    answer->failed = answer->parser ? mf_parser_feed(answer->parser, text, length, NULL) != MF_OK
+                                    : !show_event(answer, &event);
 }
 
 bool answer_push(struct answer *answer, int32_t token)
 {
-    if (!is_shown(answer, token)) return !output_is_lost();
-    size_t length = token_stream_push(&answer->stream, answer->options.tokenizer, token,
-                                      answer->buffer, answer->buffer_capacity);
+    size_t length;
+    const char *text = mf_detokenizer_push(answer->detokenizer, token, &length);
 
     if (answer->options.stops) {
-        answer->stopped =
-            stop_strings_feed(answer->options.stops, answer->buffer, length, take_text, answer);
+        answer->stopped = mf_stops_feed(answer->options.stops, text, length, take_text, answer);
     } else {
-        take_text(answer, answer->buffer, length);
+        take_text(answer, text, length);
     }
     return !answer->stopped && !answer->failed && !output_is_lost();
 }
 
 void answer_end(struct answer *answer)
 {
-    size_t length = token_stream_flush(&answer->stream, answer->buffer, answer->buffer_capacity);
+    size_t length;
+    const char *text = mf_detokenizer_flush(answer->detokenizer, &length);
 
     if (answer->options.stops) {
         if (!answer->stopped) {
-            stop_strings_feed(answer->options.stops, answer->buffer, length, take_text, answer);
+            mf_stops_feed(answer->options.stops, text, length, take_text, answer);
         }
-        stop_strings_finish(answer->options.stops, take_text, answer);
+        mf_stops_finish(answer->options.stops, take_text, answer);
     } else {
-        take_text(answer, answer->buffer, length);
+        take_text(answer, text, length);
     }
-    if (answer->parser) output_parser_finish(answer->parser, NULL);
+    if (answer->parser) mf_parser_finish(answer->parser, NULL);
     enter_part(answer, PART_NONE); /* leaves the reasoning, if the answer ended in it */
     end_line(answer);
 }
 
 void answer_free(struct answer *answer)
 {
-    output_parser_free(answer->parser);
-    output_message_clear(&answer->message);
-    free(answer->buffer);
+    mf_parser_close(answer->parser);
+    mf_detokenizer_close(answer->detokenizer);
+    byte_list_free(&answer->reasoning);
+    byte_list_free(&answer->content);
+    byte_list_free(&answer->call_name);
+    byte_list_free(&answer->call_id);
+    byte_list_free(&answer->call_arguments);
+    json_decref(answer->calls);
     *answer = (struct answer){ 0 };
-}
-
-/* ------------------------------------------------------------- remembering */
-
-/* As the OpenAI interface has them, which is what templates expect. */
-static json_t *calls_json_new(const struct output_message *message)
-{
-    json_t *calls = json_array();
-
-    for (size_t i = 0; i < message->call_count; i++) {
-        const struct output_call *call = &message->calls[i];
-        if (!call->complete) continue;
-        json_t *arguments = json_loadb(call->arguments, call->arguments_length, 0, NULL);
-        if (!arguments) { /* a number that is too large: nearly it is better than none */
-            arguments = json_loadb(call->arguments, call->arguments_length,
-                                   JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, NULL);
-        }
-        if (!arguments) arguments = json_stringn(call->arguments, call->arguments_length);
-        json_array_append_new(calls, json_pack("{s:s*,s:s,s:{s:s,s:o}}", "id", call->id, "type",
-                                               "function", "function", "name", call->name,
-                                               "arguments", arguments));
-    }
-    return calls;
-}
-
-mf_status answer_message_append(const struct answer *answer, json_t *messages, mf_error *why)
-{
-    const struct output_message *said = &answer->message;
-    json_t *message = json_pack("{s:s,s:s%}", "role", "assistant", "content",
-                                said->content ? said->content : "", said->content_length);
-
-    if (!message) return fail(why, MF_ERR_FORMAT, "the answer is not UTF-8");
-    if (said->reasoning) {
-        json_object_set_new(message, "reasoning_content",
-                            json_stringn(said->reasoning, said->reasoning_length));
-    }
-    if (said->call_count > 0) json_object_set_new(message, "tool_calls", calls_json_new(said));
-    json_array_append_new(messages, message);
-    return MF_OK;
 }

@@ -4,13 +4,13 @@
  *                                                                   ├ content     as it is
  *                                                                   └ tool calls  "→ name {…}"
  *
- * Raw text is content as it is.  Special tokens that are no markup are not shown. */
+ * Raw text is content as it is.  Special tokens that are no markup are not shown.  The text is
+ * always UTF-8: an answer that is cut inside a character ends with U+FFFD. */
 #ifndef CLI_ANSWER_H
 #define CLI_ANSWER_H
 
-#include "chat/stop_strings.h"
-#include "chat/output_parser.h"
-#include "tokenizer/tokenizer.h"
+#include "common/json.h"
+#include "common/lists.h"
 #include "terminal.h"
 
 enum reasoning_view {
@@ -27,36 +27,34 @@ enum reasoning_view reasoning_view_named(const char *name, const struct terminal
 
 struct answer_options {
     const struct terminal *terminal;
-    const struct tokenizer *tokenizer;
-    const struct output_family *family; /* NULL: raw text */
-    const json_t *tools;                /* of the conversation, or NULL */
-    const char *prompt;                 /* it may have opened the reasoning already */
-    size_t prompt_length;
+    const mf_text *text;
+    const char *family;     /* NULL: raw text */
+    const char *tools;      /* of the conversation, or NULL */
+    mf_reasoning reasoning; /* of the prompt */
     enum reasoning_view view;
-    struct stop_strings *stops; /* that end the answer; NULL: none.  Begun anew */
+    mf_stops *stops; /* that end the answer; NULL: none */
 };
 
 enum answer_part { PART_NONE, PART_REASONING, PART_CONTENT, PART_CALL };
 
 struct answer {
     struct answer_options options;
-    struct token_stream stream;
-    char *buffer; /* of one token's characters */
-    size_t buffer_capacity;
-    struct output_parser *parser; /* NULL: raw text */
-    struct output_message message;
-    enum answer_part part;    /* that is being shown */
-    double reasoning_started; /* seconds of the clock */
-    bool line_open;           /* the last character shown is not a newline */
-    bool stopped;             /* a stop string was found */
-    bool failed;              /* the parser ran out of memory */
+    mf_detokenizer *detokenizer;
+    mf_parser *parser; /* NULL: raw text */
+    struct byte_list reasoning, content;
+    json_t *calls; /* array, as the OpenAI interface has them, which is what templates expect */
+    struct byte_list call_name, call_id, call_arguments; /* of the present one */
+    enum answer_part part;                               /* that is being shown */
+    double reasoning_started;                            /* seconds of the clock */
+    bool line_open; /* the last character shown is not a newline */
+    bool stopped;   /* a stop string was found */
+    bool failed;    /* out of memory */
 };
 
 /* After a failure answer_free is legal, as it is on a zeroed struct. */
 mf_status answer_begin(struct answer *out, const struct answer_options *options, mf_error *why);
 
-/* Shows what the token makes ready; false: a stop string was found, or
- * the output is closed. */
+/* Shows what the token makes ready; false: a stop string was found, or the output is lost. */
 bool answer_push(struct answer *answer, int32_t token);
 
 /* What was held back, and a newline if one is missing. */

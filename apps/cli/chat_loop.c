@@ -4,13 +4,15 @@
 #include "line_editor.h"
 #include "statistics.h"
 
-#include "base/file.h"
-#include "base/status.h"
+#include "common/basics.h"
+#include "common/error.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+
+enum { PATH_BYTES_MAX = 4096 };
 
 struct chat_command {
     const char *name;
@@ -77,17 +79,17 @@ static bool command_fold(struct runner *runner, const char *argument)
 }
 
 /* The shell is not there to do it: ~/x is in the home directory.  `out` or `path`. */
-static const char *expand_home(char out[PATH_CAPACITY], const char *path)
+static const char *expand_home(char out[PATH_BYTES_MAX], const char *path)
 {
     const char *home = getenv("HOME");
 
     if (path[0] != '~' || path[1] != '/' || !home) return path;
-    return snprintf(out, PATH_CAPACITY, "%s%s", home, path + 1) < PATH_CAPACITY ? out : path;
+    return snprintf(out, PATH_BYTES_MAX, "%s%s", home, path + 1) < PATH_BYTES_MAX ? out : path;
 }
 
 static bool command_save(struct runner *runner, const char *argument)
 {
-    char path[PATH_CAPACITY];
+    char path[PATH_BYTES_MAX];
     struct output_file file;
     json_t *saved;
     mf_error why = { .text = "" };
@@ -135,8 +137,10 @@ static mf_status check_messages(const json_t *messages, const char *where, mf_er
 
 static bool command_load(struct runner *runner, const char *argument)
 {
-    char path[PATH_CAPACITY];
+    char path[PATH_BYTES_MAX];
     json_t *saved = NULL, *messages;
+    char *text = NULL;
+    size_t length = 0;
     mf_error why = { .text = "" };
     mf_status status;
 
@@ -145,7 +149,9 @@ static bool command_load(struct runner *runner, const char *argument)
         return true;
     }
     argument = expand_home(path, argument);
-    status = json_read_file_new(&saved, &files_posix, argument, 256 << 20, &why);
+    status = input_read_new(&text, &length, argument, &why);
+    if (status == MF_OK) status = json_text_read_new(&saved, text, length, argument, &why);
+    free(text);
     messages = json_object_get(saved, "messages");
     if (status == MF_OK) status = check_messages(messages, argument, &why);
     if (status == MF_OK) {
@@ -267,13 +273,12 @@ static bool run_chat_command(struct runner *runner, const char *line)
 /* What the model said becomes part of the conversation, also where it was cut short. */
 static mf_status take_turn(struct runner *runner, enum generation_end *end, mf_error *why)
 {
-    bool raw = !runner->conversation.chat;
-    char *prompt = NULL;
-    size_t length = 0;
-    mf_status status = conversation_render_new(&prompt, &length, &runner->conversation, why);
+    bool raw = !runner->conversation.has_template;
+    mf_prompt *prompt = NULL;
+    mf_status status = conversation_render_new(&prompt, &runner->conversation, why);
 
-    if (status == MF_OK) status = runner_answer(runner, prompt, length, raw, end, why);
-    free(prompt);
+    if (status == MF_OK) status = runner_answer(runner, prompt, raw, end, why);
+    mf_prompt_close(prompt);
     if (status != MF_OK) return status;
     return answer_message_append(&runner->answer, runner->conversation.messages, why);
 }
@@ -298,7 +303,7 @@ static void answer_last(struct runner *runner, size_t before)
     if (end == END_OF_CONTEXT) say(runner, "(the context is full; /reset, or more with -c)");
     statistics_read(&stats, &runner->opened);
     if (!runner->settings->quiet) statistics_print_line(&stats, &runner->terminal);
-    if (runner->answer.message.call_count > 0) say(runner, "(/tool TEXT tells what a tool gave)");
+    if (runner->answer.calls) say(runner, "(/tool TEXT tells what a tool gave)");
     putchar('\n'); /* sets the turns apart */
 }
 
@@ -350,20 +355,20 @@ static char *read_message_new(struct line_editor *editor, const char *prompt,
 }
 
 /* $XDG_STATE_HOME/moeflux/history or ~/.local/state/moeflux/history; false: there is no place. */
-static bool history_path(char out[PATH_CAPACITY])
+static bool history_path(char out[PATH_BYTES_MAX])
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     char *slash;
     int used;
 
     if (state && *state) {
-        used = snprintf(out, PATH_CAPACITY, "%s/moeflux/history", state);
+        used = snprintf(out, PATH_BYTES_MAX, "%s/moeflux/history", state);
     } else if (home && *home) {
-        used = snprintf(out, PATH_CAPACITY, "%s/.local/state/moeflux/history", home);
+        used = snprintf(out, PATH_BYTES_MAX, "%s/.local/state/moeflux/history", home);
     } else {
         return false;
     }
-    if (used >= PATH_CAPACITY) return false;
+    if (used >= PATH_BYTES_MAX) return false;
     for (slash = strchr(out + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         bool made = mkdir(out, 0700) == 0 || errno == EEXIST;
@@ -398,7 +403,7 @@ static bool take_message(struct runner *runner, struct line_editor *editor, cons
 
 int chat_loop(struct runner *runner)
 {
-    char path[PATH_CAPACITY];
+    char path[PATH_BYTES_MAX];
     struct line_editor *editor = line_editor_new(history_path(path) ? path : NULL);
     const char *words[COUNT_OF(chat_commands)];
     enum line_result result = LINE_READ;
@@ -406,7 +411,7 @@ int chat_loop(struct runner *runner)
 
     say(runner, "%s (%s). /help shows the commands, Ctrl-D leaves.",
         mf_model_name(runner->opened.model), mf_model_family(runner->opened.model));
-    if (!runner->conversation.chat) say(runner, "This model has no chat template.");
+    if (!runner->conversation.has_template) say(runner, "This model has no chat template.");
     for (size_t i = 0; i < COUNT_OF(chat_commands); i++) words[i] = chat_commands[i].name;
     if (editor) line_editor_set_words(editor, words, COUNT_OF(words));
     while (goes_on && result != LINE_END) {

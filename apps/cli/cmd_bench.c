@@ -71,12 +71,12 @@ static void default_to(struct count_list *list, uint64_t value)
 
 /* Ids that are spread over the vocabulary and the same every time: all experts have work,
  * and no text is needed. */
-static mf_status random_tokens(struct token_list *out, uint32_t vocab_size, mf_error *why)
+static mf_status random_tokens(struct id_list *out, uint32_t vocab_size, mf_error *why)
 {
     enum { COUNT = 1 << 16 };
     uint64_t state = 1;
 
-    *out = (struct token_list){ .ids = malloc(COUNT * sizeof *out->ids), .count = COUNT };
+    *out = (struct id_list){ .ids = malloc(COUNT * sizeof *out->ids), .count = COUNT };
     if (!out->ids) return fail_memory(why, COUNT * sizeof *out->ids);
     for (size_t i = 0; i < COUNT; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
@@ -85,7 +85,7 @@ static mf_status random_tokens(struct token_list *out, uint32_t vocab_size, mf_e
     return MF_OK;
 }
 
-static mf_status read_tokens(struct token_list *out, const struct opened *opened, const char *path,
+static mf_status read_tokens(struct id_list *out, const struct opened *opened, const char *path,
                              mf_error *why)
 {
     char *text;
@@ -96,7 +96,7 @@ static mf_status read_tokens(struct token_list *out, const struct opened *opened
     status = opened_tokenize(out, opened, text, length, why);
     free(text);
     if (status == MF_OK && out->count == 0) {
-        token_list_free(out);
+        id_list_free(out);
         status = fail(why, MF_ERR_ARGUMENT, "%.256s has no tokens", path);
     }
     return status;
@@ -187,7 +187,7 @@ struct bench_run {
     struct bench_plan plan;
     mf_ceilings ceilings;
     struct output_file plot; /* opened first: a wrong path is known before minutes have passed */
-    struct token_list tokens;
+    struct id_list tokens;
     struct recording recording;
     mf_memory_probe *probe; /* NULL: no ceilings are wanted, or too little memory is free */
 };
@@ -320,7 +320,7 @@ static int bench_model(const struct bench_settings *settings)
 
     code = recording_end(&run.recording, code);
     mf_memory_probe_close(run.probe);
-    token_list_free(&run.tokens);
+    id_list_free(&run.tokens);
     bench_plan_free(&run.plan);
     opened_close(&run.opened);
     output_file_abandon(&run.plot);

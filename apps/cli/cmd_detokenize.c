@@ -4,7 +4,7 @@
 #include "model_parts.h"
 #include "token_text.h"
 
-#include "base/status.h"
+#include "common/error.h"
 
 #include <stdlib.h>
 
@@ -22,15 +22,15 @@ static const struct option options[] = {
 };
 static const struct option_group groups[] = { { "options", options, COUNT_OF(options), 0 } };
 
-static mf_status write_bytes(FILE *out, const struct tokenizer *tokenizer,
-                             const struct token_list *list, mf_error *why)
+static mf_status write_bytes(FILE *out, const mf_text *tokenizer, const struct id_list *list,
+                             mf_error *why)
 {
     for (size_t i = 0; i < list->count; i++) {
         size_t length = 0;
-        const char *bytes = tokenizer_token_bytes(tokenizer, list->ids[i], &length);
+        const char *bytes = mf_text_token_bytes(tokenizer, list->ids[i], &length);
         if (!bytes) {
             return fail(why, MF_ERR_ARGUMENT, "the tokenizer has no token %d: its ids end at %zu",
-                        list->ids[i], tokenizer_size(tokenizer) - 1);
+                        list->ids[i], mf_text_token_count(tokenizer) - 1);
         }
         fwrite(bytes, 1, length, out);
     }
@@ -38,8 +38,8 @@ static mf_status write_bytes(FILE *out, const struct tokenizer *tokenizer,
 }
 
 /* Nothing is written when one of the ids is unknown. */
-static mf_status decode_new(char **out, size_t *length, const struct tokenizer *tokenizer,
-                            const struct token_list *list, mf_error *why)
+static mf_status decode_new(char **out, size_t *length, const mf_text *tokenizer,
+                            const struct id_list *list, mf_error *why)
 {
     FILE *stream = open_memstream(out, length);
     mf_status status;
@@ -50,14 +50,14 @@ static mf_status decode_new(char **out, size_t *length, const struct tokenizer *
     return status;
 }
 
-static mf_status read_ids(struct token_list *out, const json_t *line, mf_error *why)
+static mf_status read_ids(struct id_list *out, const json_t *line, mf_error *why)
 {
     const json_t *ids = json_object_get(line, "ids"), *id;
     mf_status status = MF_OK;
     size_t i;
 
     if (!json_is_array(ids)) {
-        return fail(why, MF_ERR_FORMAT, "\"ids\" is %s, expected an array", json_kind(ids));
+        return fail(why, MF_ERR_FORMAT, "\"ids\" is %s, expected an array", json_type_name(ids));
     }
     json_array_foreach(ids, i, id)
     {
@@ -65,7 +65,7 @@ static mf_status read_ids(struct token_list *out, const json_t *line, mf_error *
         if (value < 0 || value > INT32_MAX) {
             return fail(why, MF_ERR_FORMAT, "\"ids\"[%zu] is not a token id", i);
         }
-        status = token_list_append(out, (int32_t)value, why);
+        status = id_list_append(out, (int32_t)value, why);
         if (status != MF_OK) break;
     }
     return status;
@@ -73,19 +73,19 @@ static mf_status read_ids(struct token_list *out, const json_t *line, mf_error *
 
 static mf_status answer_line(json_t **out, const json_t *line, void *user, mf_error *why)
 {
-    struct token_list list = { 0 };
+    struct id_list list = { 0 };
     char *bytes = NULL;
     size_t length = 0;
     mf_status status = read_ids(&list, line, why);
 
     if (status == MF_OK) status = decode_new(&bytes, &length, user, &list, why);
     if (status == MF_OK) *out = json_pack("{s:o}", "hex", hex_encode_new(bytes, length));
-    token_list_free(&list);
+    id_list_free(&list);
     free(bytes);
     return status;
 }
 
-static mf_status detokenize_list(const struct tokenizer *tokenizer, const struct token_list *list,
+static mf_status detokenize_list(const mf_text *tokenizer, const struct id_list *list,
                                  mf_error *why)
 {
     char *bytes = NULL;
@@ -98,7 +98,7 @@ static mf_status detokenize_list(const struct tokenizer *tokenizer, const struct
 }
 
 /* The ids of --tokens, or of stdin. */
-static int read_list(struct token_list *out, const struct detokenize_settings *settings)
+static int read_list(struct id_list *out, const struct detokenize_settings *settings)
 {
     mf_error why = { .text = "" };
     char *text = NULL;
@@ -118,8 +118,8 @@ static int read_list(struct token_list *out, const struct detokenize_settings *s
 static int run(const void *settings_, const struct arguments *arguments)
 {
     const struct detokenize_settings *settings = settings_;
-    struct token_list list = { 0 };
-    struct model_text text = { 0 };
+    struct id_list list = { 0 };
+    mf_text *text = NULL;
     mf_error why = { .text = "" };
     int code = EXIT_DONE;
 
@@ -130,12 +130,12 @@ static int run(const void *settings_, const struct arguments *arguments)
         code = report(&why);
     }
     if (code == EXIT_DONE && settings->json_lines) {
-        code = json_lines_run(answer_line, text.tokenizer);
-    } else if (code == EXIT_DONE && detokenize_list(text.tokenizer, &list, &why) != MF_OK) {
+        code = json_lines_run(answer_line, text);
+    } else if (code == EXIT_DONE && detokenize_list(text, &list, &why) != MF_OK) {
         code = report(&why);
     }
-    model_text_clear(&text);
-    token_list_free(&list);
+    mf_text_close(text);
+    id_list_free(&list);
     return code;
 }
 

@@ -8,7 +8,8 @@
 #include "statistics.h"
 #include "token_text.h"
 
-#include "base/status.h"
+#include "common/basics.h"
+#include "common/error.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -57,8 +58,8 @@ static const struct option_group groups[] = {
 
 struct printer {
     const struct opened *opened;
-    struct sampler *sampler;
-    struct stop_strings *stops; /* NULL: none */
+    mf_sampler *sampler;
+    mf_stops *stops; /* NULL: none */
     bool ids;
     size_t logprobs; /* 0: text or ids */
     size_t count;
@@ -90,10 +91,10 @@ static json_t *logprob_json_new(double logprob)
 static void print_logprobs(const struct printer *printer, int32_t token, const char *bytes,
                            size_t length)
 {
-    struct token_logprob top[LOGPROBS_LIMIT];
+    mf_logprob top[LOGPROBS_LIMIT];
     const float *logits = mf_sequence_logits(printer->opened->session);
-    size_t count = sampler_logprobs(printer->sampler, top, printer->logprobs, logits);
-    double own = (double)sampler_logprob_of(printer->sampler, logits, token);
+    size_t count = mf_sampler_logprobs(printer->sampler, top, printer->logprobs, logits);
+    double own = (double)mf_sampler_logprob_of(printer->sampler, logits, token);
     json_t *list = json_array();
     json_t *line;
     char *text;
@@ -114,7 +115,7 @@ static bool print_token(void *user, int32_t token)
 {
     struct printer *printer = user;
     size_t length = 0;
-    const char *bytes = mf_model_token_bytes(printer->opened->model, token, &length);
+    const char *bytes = mf_text_token_bytes(mf_model_text(printer->opened->model), token, &length);
     bool stopped = false;
 
     if (printer->logprobs) {
@@ -123,14 +124,14 @@ static bool print_token(void *user, int32_t token)
         printf(printer->count++ ? ",%d" : "%d", token);
     }
     if (bytes && printer->stops) {
-        stopped = stop_strings_feed(printer->stops, bytes, length, print_text, printer);
+        stopped = mf_stops_feed(printer->stops, bytes, length, print_text, printer);
     } else if (bytes) {
         print_text(printer, bytes, length);
     }
     return !stopped && !output_is_lost();
 }
 
-static mf_status read_prompt(struct token_list *out, const struct opened *opened,
+static mf_status read_prompt(struct id_list *out, const struct opened *opened,
                              const struct generate_settings *settings, mf_error *why)
 {
     mf_status status = MF_OK;
@@ -147,14 +148,14 @@ static mf_status read_prompt(struct token_list *out, const struct opened *opened
 
 /* Everything but the prompt is ready. */
 static mf_status generate_from(struct generation *generation, struct printer *printer,
-                               const struct token_list *prompt, mf_error *why)
+                               const struct id_list *prompt, mf_error *why)
 {
     mf_status status;
 
     printer->sampler = generation->sampler;
-    sampler_accept_prompt(generation->sampler, prompt->ids, prompt->count);
+    mf_sampler_accept_prompt(generation->sampler, prompt->ids, prompt->count);
     status = generation_run(generation, why);
-    if (printer->stops) stop_strings_finish(printer->stops, print_text, printer);
+    if (printer->stops) mf_stops_finish(printer->stops, print_text, printer);
     if (status == MF_OK && !printer->logprobs) putchar('\n');
     if (status == MF_OK && generation->end == END_OF_CONTEXT) {
         note("the context is full after %zu tokens (-c sets its size)", generation->count);
@@ -162,11 +163,11 @@ static mf_status generate_from(struct generation *generation, struct printer *pr
     return status;
 }
 
-static mf_status generate(const struct opened *opened, struct token_list *prompt,
+static mf_status generate(const struct opened *opened, struct id_list *prompt,
                           const struct generate_settings *settings, mf_error *why)
 {
-    struct sampler_options sampling;
-    struct logit_bias biases[TEXT_LIST_LIMIT];
+    mf_sampler_options sampling = MF_SAMPLER_OPTIONS_INIT;
+    mf_logit_bias biases[TEXT_LIST_LIMIT];
     struct constraint constraint = { 0 };
     struct printer printer = { opened, NULL, NULL, settings->ids, settings->logprobs.value, 0 };
     struct generation generation = {
@@ -181,25 +182,27 @@ static mf_status generate(const struct opened *opened, struct token_list *prompt
     mf_status status = read_prompt(prompt, opened, settings, why);
 
     terminal_probe(&terminal);
-    sampler_options_default(&sampling);
-    sampling.temperature = 0;
     sampling.seed = settings->common.seed.value;
     sampling_apply(&sampling, &settings->sampling);
     if (status == MF_OK) {
         status = sampling_read_biases(biases, &sampling, &settings->sampling, opened, why);
     }
     if (status == MF_OK) status = sampling_stops_new(&printer.stops, &settings->sampling, why);
-    if (status == MF_OK) status = sampling_open_new(&generation.sampler, opened, &sampling, why);
-    if (status == MF_OK) status = constraint_open(&constraint, &settings->constraint, opened, why);
     if (status == MF_OK) {
-        status = constraint_begin(&constraint, ANSWER_NO_REASONING, &generation.matcher, why);
+        status = mf_sampler_open(&generation.sampler, opened->model, &sampling, why);
+    }
+    if (status == MF_OK) {
+        status = constraint_open(&constraint, &settings->constraint, opened, "think", why);
+    }
+    if (status == MF_OK) {
+        status = constraint_begin(&constraint, MF_REASONING_NONE, &generation.constraint, why);
     }
     if (status == MF_OK) {
         status = prompt_feed(opened->session, prompt->ids, prompt->count, &terminal, why);
     }
     if (status == MF_OK) status = generate_from(&generation, &printer, prompt, why);
-    sampler_free(generation.sampler);
-    stop_strings_free(printer.stops);
+    mf_sampler_close(generation.sampler);
+    mf_stops_close(printer.stops);
     constraint_close(&constraint);
     return status;
 }
@@ -207,7 +210,7 @@ static mf_status generate(const struct opened *opened, struct token_list *prompt
 static int run(const void *settings_, const struct arguments *arguments)
 {
     const struct generate_settings *settings = settings_;
-    struct token_list prompt = { 0 };
+    struct id_list prompt = { 0 };
     struct opened opened = { 0 };
     struct recording recording = { 0 };
     mf_error why = { .text = "" };
@@ -227,7 +230,7 @@ static int run(const void *settings_, const struct arguments *arguments)
     code = recording_end(&recording, code);
     if (opened.session) statistics_report(&opened, &settings->common);
     opened_close(&opened);
-    token_list_free(&prompt);
+    id_list_free(&prompt);
     return code;
 }
 

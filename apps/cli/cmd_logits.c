@@ -81,8 +81,8 @@ static void write_position(void *user, size_t index, const float *logits)
     }
 }
 
-static mf_status write_logits(const struct opened *opened, const struct token_list *tokens,
-                              bool all, FILE *raw, mf_error *why)
+static mf_status write_logits(const struct opened *opened, const struct id_list *tokens, bool all,
+                              FILE *raw, mf_error *why)
 {
     struct writer writer = { raw, mf_model_vocab_size(opened->model), 0 };
     struct terminal terminal;
@@ -98,7 +98,7 @@ static mf_status write_logits(const struct opened *opened, const struct token_li
     return status;
 }
 
-static mf_status logits(const struct opened *opened, const struct token_list *tokens,
+static mf_status logits(const struct opened *opened, const struct id_list *tokens,
                         const struct logits_settings *settings, mf_error *why)
 {
     struct output_file file;
@@ -120,7 +120,7 @@ static mf_status logits(const struct opened *opened, const struct token_list *to
 static int run(const void *settings_, const struct arguments *arguments)
 {
     const struct logits_settings *settings = settings_;
-    struct token_list tokens = { 0 };
+    struct id_list tokens = { 0 };
     struct opened opened = { 0 };
     mf_error why = { .text = "" };
     int code = EXIT_DONE;
@@ -135,7 +135,7 @@ static int run(const void *settings_, const struct arguments *arguments)
     }
     if (opened.session) statistics_report(&opened, &settings->common);
     opened_close(&opened);
-    token_list_free(&tokens);
+    id_list_free(&tokens);
     return code;
 }
 

@@ -2,8 +2,8 @@
 #include "command.h"
 #include "json_lines.h"
 
-#include "base/status.h"
-#include "chat/output_parser.h"
+#include "common/basics.h"
+#include "common/error.h"
 
 #include <stdlib.h>
 
@@ -36,51 +36,51 @@ static const struct option options[] = {
 static const struct option_group groups[] = { { "options", options, COUNT_OF(options), 0 } };
 
 struct parse_context {
-    const struct output_family *family; /* NULL: every line names its own */
-    json_t *tools;
+    const char *family; /* NULL: every line names its own */
+    char *tools;        /* JSON, or NULL */
     size_t chunk;
 };
 
 /* One output, as the caller describes it. */
 struct parse_job {
-    const struct output_family *family;
+    const char *family;
     const char *text;
     size_t length;
     bool opens_think;
     bool final; /* the output is over: what waited is released */
 };
 
-static mf_status feed_all(struct output_parser *parser, const struct parse_job *job, size_t chunk,
+static mf_status feed_all(mf_parser *parser, const struct parse_job *job, size_t chunk,
                           mf_error *why)
 {
     mf_status status = MF_OK;
 
     for (size_t done = 0; done < job->length && status == MF_OK; done += chunk) {
-        status =
-            output_parser_feed(parser, job->text + done, min_size(chunk, job->length - done), why);
+        status = mf_parser_feed(parser, job->text + done, min_size(chunk, job->length - done), why);
     }
-    if (status == MF_OK && job->final) status = output_parser_finish(parser, why);
+    if (status == MF_OK && job->final) status = mf_parser_finish(parser, why);
     return status;
 }
 
 static mf_status parse_job(char **out, const struct parse_context *context,
                            const struct parse_job *job, mf_error *why)
 {
-    struct output_message message = { 0 };
-    struct output_options settings = {
-        .family = job->family,
-        .tools = context->tools,
-        .prompt_opens_reasoning = job->opens_think,
-        .sink = output_message_sink,
-        .user = &message,
-    };
-    struct output_parser *parser = NULL;
-    mf_status status = output_parser_new(&parser, &settings, why);
+    mf_parser_options settings = MF_PARSER_OPTIONS_INIT;
+    mf_parser *parser = NULL;
+    const char *message = NULL;
+    mf_status status;
 
+    settings.family = job->family;
+    settings.tools = context->tools;
+    settings.reasoning = job->opens_think ? MF_REASONING_OPEN : MF_REASONING_NONE;
+    status = mf_parser_open(&parser, &settings, why);
     if (status == MF_OK) status = feed_all(parser, job, context->chunk, why);
-    if (status == MF_OK) status = output_message_json_new(out, &message, why);
-    output_parser_free(parser);
-    output_message_clear(&message);
+    if (status == MF_OK) status = mf_parser_message(&message, parser, why);
+    if (status == MF_OK) {
+        *out = strdup(message);
+        if (!*out) status = fail_memory(why, strlen(message) + 1);
+    }
+    mf_parser_close(parser);
     return status;
 }
 
@@ -97,20 +97,19 @@ static mf_status answer_line(char **out, const json_t *line, void *user, mf_erro
         .length = json_string_length(output),
         .final = true,
     };
-    mf_status status = json_maybe_text(&family, line, "family", "the line", why);
+    mf_status status = json_field_text(&family, line, "family", "the line", why);
 
     if (status == MF_OK) {
-        status = json_maybe_flag(&job.opens_think, line, "prompt_opens_think", "the line", why);
+        status = json_field_flag(&job.opens_think, line, "prompt_opens_think", "the line", why);
     }
-    if (status == MF_OK) status = json_maybe_flag(&job.final, line, "final", "the line", why);
+    if (status == MF_OK) status = json_field_flag(&job.final, line, "final", "the line", why);
     if (status != MF_OK) return status;
     if (!json_is_string(output)) {
-        return fail(why, MF_ERR_FORMAT, "\"output\" is %s, expected a string", json_kind(output));
+        return fail(why, MF_ERR_FORMAT, "\"output\" is %s, expected a string",
+                    json_type_name(output));
     }
-    if (family) job.family = output_family_find(family);
-    if (!job.family) {
-        return fail(why, MF_ERR_ARGUMENT, "there is no family \"%.64s\"", family ? family : "");
-    }
+    if (family) job.family = family;
+    if (!job.family) return fail(why, MF_ERR_ARGUMENT, "there is no family \"\"");
     return parse_job(out, context, &job, why);
 }
 
@@ -134,13 +133,23 @@ static mf_status parse_input(const struct parse_context *context, bool opens_thi
     return status;
 }
 
+static bool is_family(const char *family)
+{
+    const char *name;
+
+    for (size_t i = 0; (name = mf_family_name(i)); i++) {
+        if (strcmp(name, family) == 0) return true;
+    }
+    return false;
+}
+
 static int unknown_family(const char *family)
 {
     const char *names[32];
     size_t count = 0, near;
 
-    for (const struct output_family *f; count < COUNT_OF(names) && (f = output_family_at(count));) {
-        names[count++] = output_family_name(f);
+    for (const char *name; count < COUNT_OF(names) && (name = mf_family_name(count));) {
+        names[count++] = name;
     }
     near = nearest_name(family, names, count);
     if (near < count) {
@@ -161,19 +170,19 @@ static int run(const void *settings_, const struct arguments *arguments)
 
     (void)arguments;
     if (settings->family) {
-        context.family = output_family_find(settings->family);
-        if (!context.family) return unknown_family(settings->family);
+        context.family = settings->family;
+        if (!is_family(settings->family)) return unknown_family(settings->family);
     } else if (!settings->json_lines) {
         return usage_error(&command_parse, "--family is missing");
     }
-    if (settings->tools && tools_read_new(&context.tools, settings->tools, &why) != MF_OK) {
+    if (settings->tools && tools_text_new(&context.tools, settings->tools, &why) != MF_OK) {
         code = report(&why);
     } else if (settings->json_lines) {
         code = json_lines_run_text(answer_line, &context);
     } else if (parse_input(&context, settings->opens_think, &why) != MF_OK) {
         code = report(&why);
     }
-    json_decref(context.tools);
+    free(context.tools);
     return code;
 }
 

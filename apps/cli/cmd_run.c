@@ -3,7 +3,8 @@
 #include "runner.h"
 #include "statistics.h"
 
-#include "base/status.h"
+#include "common/basics.h"
+#include "common/error.h"
 
 #include <stdlib.h>
 
@@ -52,20 +53,16 @@ static const struct option_group groups[] = {
 };
 
 /* The user's words in the model's template, or as they are. */
-static mf_status build_prompt_new(char **out, size_t *length, struct runner *runner, bool raw,
-                                  const char *text, size_t text_length, mf_error *why)
+static mf_status build_prompt_new(mf_prompt **out, struct runner *runner, bool raw,
+                                  const char *text, size_t length, mf_error *why)
 {
-    if (raw) {
-        *out = malloc(text_length + 1);
-        if (!*out) return fail_memory(why, text_length + 1);
-        memcpy(*out, text, text_length);
-        *length = text_length;
-        return MF_OK;
-    }
-    if (!conversation_add(&runner->conversation, "user", text, text_length)) {
+    *out = NULL;
+    if (raw)
+        return mf_prompt_from_text(out, mf_model_text(runner->opened.model), text, length, why);
+    if (!conversation_add(&runner->conversation, "user", text, length)) {
         return fail(why, MF_ERR_ARGUMENT, "the prompt is not UTF-8");
     }
-    return conversation_render_new(out, length, &runner->conversation, why);
+    return conversation_render_new(out, &runner->conversation, why);
 }
 
 static mf_status run_once(struct runner *runner, const char *text, size_t text_length, int *code,
@@ -73,18 +70,17 @@ static mf_status run_once(struct runner *runner, const char *text, size_t text_l
 {
     enum generation_end end = END_OF_TEXT;
     bool raw = runner->settings->raw;
-    char *prompt = NULL;
-    size_t length = 0;
+    mf_prompt *prompt = NULL;
     struct run_statistics stats;
     mf_status status;
 
-    if (!raw && !runner->conversation.chat) {
+    if (!raw && !runner->conversation.has_template) {
         note("this model has no chat template; the text is continued as with --raw");
         raw = true;
     }
-    status = build_prompt_new(&prompt, &length, runner, raw, text, text_length, why);
-    if (status == MF_OK) status = runner_answer(runner, prompt, length, raw, &end, why);
-    free(prompt);
+    status = build_prompt_new(&prompt, runner, raw, text, text_length, why);
+    if (status == MF_OK) status = runner_answer(runner, prompt, raw, &end, why);
+    mf_prompt_close(prompt);
     if (status != MF_OK) return status;
     if (end == END_OF_CONTEXT) note("the context is full (-c sets its size)");
     if (end == END_BY_INTERRUPT) *code = EXIT_INTERRUPTED;

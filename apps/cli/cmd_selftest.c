@@ -145,8 +145,8 @@ static mf_status report_perplexity(struct selftest *test, mf_error *why)
 static mf_status make_tokens(struct selftest *test, mf_error *why)
 {
     mf_status status =
-        mf_model_tokenize(test->opened.model, test->tokens, TOKENS_MAX, &test->token_count, text,
-                          sizeof text - 1, MF_SPECIAL_PARSE, why);
+        mf_text_tokenize(mf_model_text(test->opened.model), test->tokens, TOKENS_MAX,
+                         &test->token_count, text, sizeof text - 1, MF_SPECIAL_PARSE, why);
     test->has_tokenizer = status != MF_ERR_UNSUPPORTED;
     if (test->has_tokenizer) return status;
     test->token_count = SELFTEST_PROMPT_ROWS + SELFTEST_DECODED_ROWS;

@@ -3,9 +3,8 @@
 #include "json_lines.h"
 #include "model_parts.h"
 
-#include "base/file.h"
-#include "base/status.h"
-#include "chat/template.h"
+#include "common/basics.h"
+#include "common/error.h"
 
 #include <stdlib.h>
 
@@ -35,13 +34,11 @@ static const struct option_group groups[] = { { "options", options, COUNT_OF(opt
 
 struct renderer {
     const struct template_settings *settings;
-    struct model_text text;
-    struct chat_template *from_file;
-    const struct chat_template *chat; /* NULL: every line brings its own */
-    json_t *bos, *eos;                /* strings, or NULL */
+    mf_text *text;           /* NULL: the model was not looked at */
+    mf_template *from_file;  /* NULL: the model's */
+    const mf_template *chat; /* NULL: every line brings its own */
+    const char *bos, *eos;   /* NULL: none */
 };
-
-static const struct jinja_options render_options = { .now = jinja_clock_local };
 
 /* Every key of the conversation is a variable of the template, those in "kwargs" too. */
 static json_t *context_new(const json_t *conversation, const struct renderer *renderer)
@@ -49,8 +46,8 @@ static json_t *context_new(const json_t *conversation, const struct renderer *re
     json_t *context = json_object();
     const json_t *further = json_object_get(conversation, "kwargs");
 
-    if (renderer->bos) json_object_set(context, "bos_token", renderer->bos);
-    if (renderer->eos) json_object_set(context, "eos_token", renderer->eos);
+    if (renderer->bos) json_object_set_new(context, "bos_token", json_string(renderer->bos));
+    if (renderer->eos) json_object_set_new(context, "eos_token", json_string(renderer->eos));
     json_object_set_new(context, "tools", json_null());
     json_object_set_new(context, "add_generation_prompt", json_true());
     json_object_update(context, (json_t *)(uintptr_t)conversation);
@@ -62,25 +59,35 @@ static json_t *context_new(const json_t *conversation, const struct renderer *re
     return context;
 }
 
+static mf_status render_new(mf_prompt **out, const mf_template *chat, const json_t *context,
+                            mf_template_problem *problem, mf_error *why)
+{
+    char *variables = json_dumps(context, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    mf_status status =
+        variables ? mf_template_render(out, chat, variables, problem, why) : fail_memory(why, 1);
+
+    free(variables);
+    return status;
+}
+
 /* {"text":…}, or {"error":{"kind":…,"message":…}}: a template that refuses is an answer too. */
-static mf_status render_line(json_t **out, const struct chat_template *chat, const json_t *context,
+static mf_status render_line(json_t **out, const mf_template *chat, const json_t *context,
                              mf_error *why)
 {
-    struct jinja_error detail = { 0 };
-    char *text = NULL;
-    size_t length = 0;
-    mf_status status =
-        chat_template_render_with_new(&text, &length, chat, context, &render_options, &detail, why);
+    mf_template_problem problem = MF_TEMPLATE_PROBLEM_INIT;
+    mf_prompt *prompt = NULL;
+    mf_status status = render_new(&prompt, chat, context, &problem, why);
+    size_t length;
 
     if (status == MF_OK) {
+        const char *text = mf_prompt_text(prompt, &length);
         *out = json_pack("{s:s%}", "text", text, length);
     } else if (status == MF_ERR_TEMPLATE) {
-        *out = json_pack("{s:{s:s,s:s}}", "error", "kind", jinja_error_kind_name(detail.kind),
-                         "message", detail.message ? detail.message : why->text);
+        *out =
+            json_pack("{s:{s:s,s:s}}", "error", "kind", problem.kind, "message", problem.message);
         status = MF_OK;
     }
-    jinja_error_clear(&detail);
-    free(text);
+    mf_prompt_close(prompt);
     return status;
 }
 
@@ -89,19 +96,18 @@ static mf_status answer_bare(json_t **out, const json_t *line, mf_error *why)
 {
     const json_t *source = json_object_get(line, "template");
     const json_t *context = json_object_get(line, "context");
-    struct chat_template *chat = NULL;
+    mf_template *chat = NULL;
     json_t *empty = json_object();
-    mf_status status = chat_template_parse_new(&chat, json_string_value(source),
-                                               json_string_length(source), "template", why);
+    mf_status status = mf_template_open(&chat, json_string_value(source),
+                                        json_string_length(source), "template", why);
 
     if (status == MF_ERR_TEMPLATE) {
-        *out = json_pack("{s:{s:s,s:s}}", "error", "kind",
-                         jinja_error_kind_name(JINJA_ERROR_SYNTAX), "message", why->text);
+        *out = json_pack("{s:{s:s,s:s}}", "error", "kind", "syntax_error", "message", why->text);
         status = MF_OK;
     } else if (status == MF_OK) {
         status = render_line(out, chat, json_is_object(context) ? context : empty, why);
     }
-    chat_template_free(chat);
+    mf_template_close(chat);
     json_decref(empty);
     return status;
 }
@@ -124,40 +130,43 @@ static mf_status answer_line(json_t **out, const json_t *line, void *user, mf_er
 
 static mf_status render_input(const struct renderer *renderer, mf_error *why)
 {
-    char *text = NULL, *rendered = NULL;
+    char *text = NULL;
     size_t length = 0;
     json_t *conversation = NULL, *context = NULL;
+    mf_prompt *prompt = NULL;
     mf_status status;
 
     if (!renderer->chat) return fail(why, MF_ERR_TEMPLATE, "the model has no chat template");
     status = input_read_new(&text, &length, NULL, why);
     if (status == MF_OK) {
-        status = json_parse_new(&conversation, text, length, "the conversation", why);
+        status = json_text_read_new(&conversation, text, length, "the conversation", why);
     }
     if (status == MF_OK && !json_is_object(conversation)) {
         status = fail(why, MF_ERR_FORMAT, "the conversation is %s, expected {\"messages\":[…]}",
-                      json_kind(conversation));
+                      json_type_name(conversation));
     }
     if (status == MF_OK) {
         context = context_new(conversation, renderer);
-        status = chat_template_render_with_new(&rendered, &length, renderer->chat, context,
-                                               &render_options, NULL, why);
+        status = render_new(&prompt, renderer->chat, context, NULL, why);
     }
-    if (status == MF_OK) output_write(rendered, length);
+    if (status == MF_OK) {
+        const char *rendered = mf_prompt_text(prompt, &length);
+        output_write(rendered, length);
+    }
     json_decref(context);
     json_decref(conversation);
-    free(rendered);
+    mf_prompt_close(prompt);
     free(text);
     return status;
 }
 
-static mf_status parse_file(struct chat_template **out, const char *path, mf_error *why)
+static mf_status parse_file(mf_template **out, const char *path, mf_error *why)
 {
     char *source = NULL;
     size_t length = 0;
     mf_status status = input_read_new(&source, &length, path, why);
 
-    if (status == MF_OK) status = chat_template_parse_new(out, source, length, path, why);
+    if (status == MF_OK) status = mf_template_open(out, source, length, path, why);
     free(source);
     return status;
 }
@@ -168,26 +177,15 @@ static mf_status open_renderer(struct renderer *out, const struct template_setti
 {
     mf_status status = MF_OK;
 
-    *out = (struct renderer){ .settings = settings };
+    *out = (struct renderer){ .settings = settings, .bos = settings->bos, .eos = settings->eos };
     if (settings->file) status = parse_file(&out->from_file, settings->file, why);
+    out->chat = out->from_file;
     if (status == MF_OK && (settings->common.model || !settings->file)) {
         status = model_parts_open(&out->text, settings->common.model, why);
-        out->bos = json_incref(out->text.bos);
-        out->eos = json_incref(out->text.eos);
+        if (!out->bos) out->bos = mf_text_bos_token(out->text);
+        if (!out->eos) out->eos = mf_text_eos_token(out->text);
     }
-    if (status == MF_OK && !settings->file && out->text.chat_error.status != MF_OK) {
-        *why = out->text.chat_error;
-        return why->status;
-    }
-    out->chat = settings->file ? out->from_file : out->text.chat;
-    if (status == MF_OK && settings->bos) {
-        json_decref(out->bos);
-        out->bos = json_string(settings->bos);
-    }
-    if (status == MF_OK && settings->eos) {
-        json_decref(out->eos);
-        out->eos = json_string(settings->eos);
-    }
+    if (status == MF_OK && !settings->file) status = mf_text_template(&out->chat, out->text, why);
     return status;
 }
 
@@ -206,10 +204,8 @@ static int run(const void *settings_, const struct arguments *arguments)
     } else if (render_input(&renderer, &why) != MF_OK) {
         code = report(&why);
     }
-    chat_template_free(renderer.from_file);
-    model_text_clear(&renderer.text);
-    json_decref(renderer.bos);
-    json_decref(renderer.eos);
+    mf_template_close(renderer.from_file);
+    mf_text_close(renderer.text);
     return code;
 }
 

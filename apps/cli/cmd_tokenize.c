@@ -4,7 +4,8 @@
 #include "model_parts.h"
 #include "token_text.h"
 
-#include "base/status.h"
+#include "common/basics.h"
+#include "common/error.h"
 
 #include <stdlib.h>
 
@@ -23,18 +24,18 @@ static const struct option options[] = {
 static const struct option_group groups[] = { { "options", options, COUNT_OF(options), 0 } };
 
 /* {"special": …} of a line, or what the command line says. */
-static mf_status read_mode(enum special_mode *out, const json_t *line, mf_error *why)
+static mf_status read_mode(mf_special *out, const json_t *line, mf_error *why)
 {
     static const struct {
         const char *name;
-        enum special_mode mode;
+        mf_special mode;
     } modes[] = {
-        { "parse", SPECIAL_PARSE },
-        { "no-special", SPECIAL_AS_TEXT },
-        { "plain", SPECIAL_NONE },
+        { "parse", MF_SPECIAL_PARSE },
+        { "no-special", MF_SPECIAL_AS_TEXT },
+        { "plain", MF_SPECIAL_NONE },
     };
     const char *name = NULL;
-    mf_status status = json_maybe_text(&name, line, "special", "the line", why);
+    mf_status status = json_field_text(&name, line, "special", "the line", why);
 
     if (status != MF_OK || !name) return status;
     for (size_t i = 0; i < COUNT_OF(modes); i++) {
@@ -47,12 +48,12 @@ static mf_status read_mode(enum special_mode *out, const json_t *line, mf_error 
 }
 
 /* {"ids":[…],"tokens":["…"]} */
-static json_t *tokens_json_new(const struct token_list *list, const struct tokenizer *tokenizer)
+static json_t *tokens_json_new(const struct id_list *list, const mf_text *tokenizer)
 {
     json_t *ids = json_array(), *tokens = json_array();
 
     for (size_t i = 0; i < list->count; i++) {
-        const char *text = tokenizer_token_text(tokenizer, list->ids[i]);
+        const char *text = mf_text_token_name(tokenizer, list->ids[i]);
         json_array_append_new(ids, json_integer(list->ids[i]));
         json_array_append_new(tokens, json_string(text ? text : ""));
     }
@@ -60,17 +61,17 @@ static json_t *tokens_json_new(const struct token_list *list, const struct token
 }
 
 struct line_context {
-    const struct tokenizer *tokenizer;
-    enum special_mode mode;
+    const mf_text *tokenizer;
+    mf_special mode;
 };
 
 static mf_status answer_line(json_t **out, const json_t *line, void *user, mf_error *why)
 {
     const struct line_context *context = user;
-    enum special_mode mode = context->mode;
+    mf_special mode = context->mode;
     const json_t *text = json_object_get(line, "text");
     const json_t *hex = json_object_get(line, "hex");
-    struct token_list list = { 0 };
+    struct id_list list = { 0 };
     char *bytes = NULL;
     size_t length = 0;
     mf_status status = read_mode(&mode, line, why);
@@ -82,27 +83,26 @@ static mf_status answer_line(json_t **out, const json_t *line, void *user, mf_er
         status = fail(why, MF_ERR_FORMAT, "the line has neither \"text\" nor \"hex\"");
     }
     if (status == MF_OK) {
-        status =
-            tokenizer_encode(&list, context->tokenizer, bytes ? bytes : json_string_value(text),
-                             bytes ? length : json_string_length(text), mode, why);
+        status = text_tokenize(&list, context->tokenizer, bytes ? bytes : json_string_value(text),
+                               bytes ? length : json_string_length(text), mode, why);
     }
     if (status == MF_OK) *out = tokens_json_new(&list, context->tokenizer);
-    token_list_free(&list);
+    id_list_free(&list);
     free(bytes);
     return status;
 }
 
-static mf_status tokenize_input(const struct tokenizer *tokenizer, enum special_mode mode,
-                                const char *path, mf_error *why)
+static mf_status tokenize_input(const mf_text *tokenizer, mf_special mode, const char *path,
+                                mf_error *why)
 {
-    struct token_list list = { 0 };
+    struct id_list list = { 0 };
     char *text = NULL;
     size_t length = 0;
     mf_status status = input_read_new(&text, &length, path, why);
 
-    if (status == MF_OK) status = tokenizer_encode(&list, tokenizer, text, length, mode, why);
+    if (status == MF_OK) status = text_tokenize(&list, tokenizer, text, length, mode, why);
     if (status == MF_OK) tokens_print(stdout, list.ids, list.count);
-    token_list_free(&list);
+    id_list_free(&list);
     free(text);
     return status;
 }
@@ -110,22 +110,22 @@ static mf_status tokenize_input(const struct tokenizer *tokenizer, enum special_
 static int run(const void *settings_, const struct arguments *arguments)
 {
     const struct tokenize_settings *settings = settings_;
-    struct line_context context = { .mode =
-                                        settings->no_special ? SPECIAL_AS_TEXT : SPECIAL_PARSE };
-    struct model_text text = { 0 };
+    struct line_context context = { .mode = settings->no_special ? MF_SPECIAL_AS_TEXT
+                                                                 : MF_SPECIAL_PARSE };
+    mf_text *text = NULL;
     mf_error why = { .text = "" };
     int code = EXIT_DONE;
 
     if (model_parts_open_tokenizer(&text, settings->common.model, &why) != MF_OK)
         return report(&why);
-    context.tokenizer = text.tokenizer;
+    context.tokenizer = text;
     if (settings->json_lines) {
         code = json_lines_run(answer_line, &context);
-    } else if (tokenize_input(text.tokenizer, context.mode,
-                              arguments->count ? arguments->values[0] : NULL, &why) != MF_OK) {
+    } else if (tokenize_input(text, context.mode, arguments->count ? arguments->values[0] : NULL,
+                              &why) != MF_OK) {
         code = report(&why);
     }
-    model_text_clear(&text);
+    mf_text_close(text);
     return code;
 }
 

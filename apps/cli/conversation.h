@@ -9,8 +9,7 @@
 #ifndef CLI_CONVERSATION_H
 #define CLI_CONVERSATION_H
 
-#include "base/json.h"
-#include "chat/template.h"
+#include "common/json.h"
 #include "opened.h"
 #include "terminal.h"
 
@@ -18,15 +17,14 @@ enum thinking { THINKING_DEFAULT, THINKING_ON, THINKING_OFF }; /* enable_thinkin
 
 struct conversation {
     const struct opened *opened;
-    const struct chat_template
-        *chat;         /* NULL: the model has none, texts are continued as they are */
-    json_t *bos, *eos; /* strings for the template, or NULL */
+    bool has_template; /* false: texts are continued as they are */
     json_t *messages;  /* array of {"role":…,"content":…} */
-    json_t *tools;     /* array of what the model may call, or NULL */
+    char *tools;       /* JSON array of what the model may call, or NULL */
     enum thinking thinking;
-    struct token_list held; /* what the session has been fed */
+    struct id_list held; /* what the session has been fed */
 };
 
+/* A chat template that cannot be parsed is an error. */
 mf_status conversation_open(struct conversation *out, const struct opened *opened, mf_error *why);
 void conversation_close(struct conversation *conversation);
 
@@ -44,13 +42,13 @@ bool conversation_set_system(struct conversation *conversation, const char *text
 /* No messages but the system's. */
 void conversation_clear(struct conversation *conversation);
 
-/* The prompt for the assistant's next turn; freed with free(). */
-mf_status conversation_render_new(char **out, size_t *length,
-                                  const struct conversation *conversation, mf_error *why);
+/* The prompt for the assistant's next turn; closed with mf_prompt_close. */
+mf_status conversation_render_new(mf_prompt **out, const struct conversation *conversation,
+                                  mf_error *why);
 
-/* Makes the session hold exactly the ids of `text`, and reads what is new of them.
+/* Makes the session hold exactly the ids of the prompt, and reads what is new of them.
  * After MF_ERR_CANCELLED or another failure the next call starts afresh. */
-mf_status conversation_read(struct conversation *conversation, const char *text, size_t length,
+mf_status conversation_read(struct conversation *conversation, const mf_prompt *prompt,
                             const struct terminal *terminal, mf_error *why);
 
 /* A generated token that the session has been fed, or will be before the next one. */

@@ -1,6 +1,7 @@
 #include "generation.h"
 
-#include "base/status.h"
+#include "common/basics.h"
+#include "common/error.h"
 
 #include <signal.h>
 #include <termios.h>
@@ -153,24 +154,24 @@ static size_t remaining_tokens(const struct generation *generation)
 static int32_t pick(const struct generation *generation)
 {
     const float *logits = mf_sequence_logits(generation->session);
-    struct grammar_matcher *matcher = generation->matcher;
+    mf_constraint *constraint = generation->constraint;
 
-    if (!matcher) return sampler_pick(generation->sampler, logits);
+    if (!constraint) return mf_sampler_pick(generation->sampler, logits);
     int32_t token =
-        matcher_pick(matcher, generation->sampler, logits, remaining_tokens(generation));
-    if (token >= 0) matcher_accept(matcher, token);
+        mf_constraint_pick(constraint, generation->sampler, logits, remaining_tokens(generation));
+    if (token >= 0) mf_constraint_accept(constraint, token);
     return token;
 }
 
 /* An answer of a grammar is over when nothing can follow it. */
 static bool is_over(const struct generation *generation)
 {
-    return generation->matcher && matcher_is_finished(generation->matcher);
+    return mf_constraint_is_finished(generation->constraint);
 }
 
 static mf_status check_room(const struct generation *generation, mf_error *why)
 {
-    size_t needed = generation->matcher ? matcher_closing_tokens(generation->matcher) : 0;
+    size_t needed = mf_constraint_closing_tokens(generation->constraint);
     size_t room = remaining_tokens(generation);
 
     if (needed <= room) return MF_OK;
@@ -196,7 +197,7 @@ mf_status generation_run(struct generation *generation, mf_error *why)
             return MF_OK;
         }
         generation->count++;
-        sampler_accept(generation->sampler, token);
+        mf_sampler_accept(generation->sampler, token);
         if (!generation->each(generation->user, token)) {
             generation->end = END_BY_CALLER;
             return MF_OK;

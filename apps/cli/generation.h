@@ -7,8 +7,6 @@
 #ifndef CLI_GENERATION_H
 #define CLI_GENERATION_H
 
-#include "grammar/matcher.h"
-#include "sampling/sampler.h"
 #include "opened.h"
 #include "terminal.h"
 
@@ -20,10 +18,10 @@ enum generation_end { END_OF_TEXT, END_OF_COUNT, END_OF_CONTEXT, END_BY_CALLER, 
 struct generation {
     mf_sequence *session;
     const mf_model *model;
-    struct sampler *sampler;
-    struct grammar_matcher *matcher; /* NULL: anything may be said */
-    size_t count_limit;              /* SIZE_MAX: as many as the context holds */
-    bool ignore_end;                 /* end tokens are tokens like others */
+    mf_sampler *sampler;
+    mf_constraint *constraint; /* NULL: anything may be said */
+    size_t count_limit;        /* SIZE_MAX: as many as the context holds */
+    bool ignore_end;           /* end tokens are tokens like others */
     token_function each;
     void *user;
     /* results */

@@ -1,6 +1,7 @@
 #include "json_lines.h"
 
-#include "base/status.h"
+#include "common/basics.h"
+#include "common/error.h"
 #include "streams.h"
 
 #include <errno.h>
@@ -76,9 +77,10 @@ static mf_status answer_line(const struct line_answerer *answerer, const char *l
     mf_status status;
 
     snprintf(where, sizeof where, "line %llu", (unsigned long long)number);
-    status = json_parse_new(&in, line, length, where, why);
+    status = json_text_read_new(&in, line, length, where, why);
     if (status == MF_OK && !json_is_object(in)) {
-        status = fail(why, MF_ERR_FORMAT, "%s is %s, expected an object", where, json_kind(in));
+        status =
+            fail(why, MF_ERR_FORMAT, "%s is %s, expected an object", where, json_type_name(in));
     }
     if (status == MF_OK && answerer->text) {
         status = answerer->text(&text, in, answerer->user, why);
@@ -137,16 +139,26 @@ mf_status tools_read_new(json_t **out, const char *path, mf_error *why)
     mf_status status = input_read_new(&text, &length, path, why);
 
     *out = NULL;
-    if (status == MF_OK) status = json_parse_new(&whole, text, length, path, why);
+    if (status == MF_OK) status = json_text_read_new(&whole, text, length, path, why);
     tools = json_is_object(whole) ? json_object_get(whole, "tools") : whole;
     if (status == MF_OK && !json_is_array(tools)) {
         status = fail(why, MF_ERR_FORMAT, "%.256s holds %s, expected an array of tools", path,
-                      json_kind(whole));
+                      json_type_name(whole));
     }
     if (status == MF_OK) *out = json_incref(tools);
     json_decref(whole);
     free(text);
     return status;
+}
+
+mf_status tools_text_new(char **out, const char *path, mf_error *why)
+{
+    json_t *tools = NULL;
+    mf_status status = tools_read_new(&tools, path, why);
+
+    *out = status == MF_OK ? json_dumps(tools, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(tools);
+    return status == MF_OK && !*out ? fail_memory(why, 1) : status;
 }
 
 static int digit_value(char digit)

@@ -3,7 +3,7 @@
 #ifndef CLI_JSON_LINES_H
 #define CLI_JSON_LINES_H
 
-#include "base/json.h"
+#include "common/json.h"
 
 /* Answers one object: *out is a new value to print, or the line failed. */
 typedef mf_status (*json_line_function)(json_t **out, const json_t *in, void *user, mf_error *why);
@@ -20,6 +20,9 @@ int json_lines_run_text(json_text_function answer, void *user);
 
 /* The tools that a model may call: the JSON array in a file, or in its "tools". */
 mf_status tools_read_new(json_t **out, const char *path, mf_error *why);
+
+/* The same as JSON text; freed with free(). */
+mf_status tools_text_new(char **out, const char *path, mf_error *why);
 
 /* The bytes that "48656c6c6f" spells; freed with free(). */
 mf_status hex_decode_new(char **out, size_t *length, const char *hex, mf_error *why);

@@ -3,12 +3,17 @@
 #ifndef CLI_MODEL_PARTS_H
 #define CLI_MODEL_PARTS_H
 
-#include "chat/model_text.h"
+#include "common/lists.h"
+#include "moeflux.h"
 
 /* `model` as typed after -m, NULL: the embedded one; see model_path.h. */
-mf_status model_parts_open(struct model_text *out, const char *model, mf_error *why);
+mf_status model_parts_open(mf_text **out, const char *model, mf_error *why);
 
 /* The same, where a tokenizer is needed. */
-mf_status model_parts_open_tokenizer(struct model_text *out, const char *model, mf_error *why);
+mf_status model_parts_open_tokenizer(mf_text **out, const char *model, mf_error *why);
+
+/* The ids of a text; *out is empty after a failure. */
+mf_status text_tokenize(struct id_list *out, const mf_text *text, const char *bytes, size_t length,
+                        mf_special special, mf_error *why);
 
 #endif

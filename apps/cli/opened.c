@@ -1,5 +1,6 @@
 #include "opened.h"
 
+#include "model_parts.h"
 #include "model_path.h"
 
 #include "common/error.h"
@@ -91,25 +92,8 @@ void opened_close(struct opened *opened)
     *opened = (struct opened){ 0 };
 }
 
-mf_status opened_tokenize(struct token_list *out, const struct opened *opened, const char *text,
+mf_status opened_tokenize(struct id_list *out, const struct opened *opened, const char *text,
                           size_t length, mf_error *why)
 {
-    size_t count = length / 2 + 64; /* most texts have fewer; otherwise the call says how many */
-    mf_status status;
-
-    *out = (struct token_list){ 0 };
-    do {
-        int32_t *larger = realloc(out->ids, count * sizeof *out->ids);
-        if (!larger) {
-            status = fail_memory(why, count * sizeof *out->ids);
-            break;
-        }
-        out->ids = larger;
-        out->capacity = count;
-        status = mf_model_tokenize(opened->model, out->ids, out->capacity, &count, text, length,
-                                   MF_SPECIAL_PARSE, why);
-    } while (status == MF_ERR_BUFFER_SIZE && count > out->capacity);
-    out->count = count;
-    if (status != MF_OK) token_list_free(out);
-    return status;
+    return text_tokenize(out, mf_model_text(opened->model), text, length, MF_SPECIAL_PARSE, why);
 }

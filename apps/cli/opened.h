@@ -3,7 +3,7 @@
 #define CLI_OPENED_H
 
 #include "command.h"
-#include "tokenizer/tokenizer.h"
+#include "common/lists.h"
 #include "trace_file.h"
 
 struct opened {
@@ -26,7 +26,7 @@ mf_status opened_open_model(struct opened *out, const struct common_settings *se
 void opened_close(struct opened *opened);
 
 /* The ids of a text, every added token recognised. */
-mf_status opened_tokenize(struct token_list *out, const struct opened *opened, const char *text,
+mf_status opened_tokenize(struct id_list *out, const struct opened *opened, const char *text,
                           size_t length, mf_error *why);
 
 #endif

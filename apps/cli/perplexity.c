@@ -28,8 +28,8 @@ static void add_position(void *user, size_t index, const float *logits)
 }
 
 /* Window i sees ids window*i … window*(i + 1); its state is empty at the start. */
-static mf_status score_text(struct score *score, mf_sequence *session,
-                            const struct token_list *tokens, size_t window, mf_error *why)
+static mf_status score_text(struct score *score, mf_sequence *session, const struct id_list *tokens,
+                            size_t window, mf_error *why)
 {
     struct terminal terminal;
     struct progress progress;
@@ -53,7 +53,7 @@ mf_status perplexity_measure(struct perplexity *out, const struct opened *opened
                              size_t window, mf_error *why)
 {
     struct score score = { .vocab_size = mf_model_vocab_size(opened->model) };
-    struct token_list tokens = { 0 };
+    struct id_list tokens = { 0 };
     char *text = NULL;
     size_t length = 0;
     mf_status status = input_read_new(&text, &length, path, why);
@@ -67,7 +67,7 @@ mf_status perplexity_measure(struct perplexity *out, const struct opened *opened
     if (status == MF_OK) {
         *out = (struct perplexity){ score.count, score.sum / (double)score.count };
     }
-    token_list_free(&tokens);
+    id_list_free(&tokens);
     free(text);
     return status;
 }

@@ -1,13 +1,11 @@
 #include "runner.h"
 
 #include "common/clock.h"
-
-#include "api/handles.h"
-#include "base/status.h"
+#include "common/error.h"
 
 #include <sys/random.h>
 
-/* The seed where the user gives none: another text every time. */
+/* A random seed: another text every time. */
 static uint64_t any_seed(void)
 {
     uint64_t seed = 0;
@@ -17,20 +15,55 @@ static uint64_t any_seed(void)
 }
 
 /* Whose markup answers have: as the template shows, or as was asked for. */
-static mf_status open_family(struct runner *runner, mf_error *why)
+static mf_status choose_family(struct runner *runner, mf_error *why)
 {
-    const char *name = runner->settings->family;
-    const struct chat_template *chat = runner->conversation.chat;
+    const char *name = runner->settings->family, *known;
 
-    runner->family = name   ? output_family_find(name)
-                     : chat ? output_family_detect(chat_template_source(chat))
-                            : output_family_find("think");
-    if (!runner->family) {
-        return fail(why, MF_ERR_ARGUMENT,
-                    "there is no family \"%.64s\"; `moeflux parse --help` lists them", name);
+    runner->family = mf_text_family(mf_model_text(runner->opened.model));
+    if (!name) return MF_OK;
+    for (size_t i = 0; (known = mf_family_name(i)); i++) {
+        if (strcmp(known, name) != 0) continue;
+        runner->family = known;
+        return MF_OK;
     }
-    constraint_set_family(&runner->constraint, runner->family);
-    return MF_OK;
+    return fail(why, MF_ERR_ARGUMENT,
+                "there is no family \"%.64s\"; `moeflux parse --help` lists them", name);
+}
+
+/* What the checkpoint and the settings say about drawing tokens. */
+static mf_status open_sampling(struct runner *runner, mf_error *why)
+{
+    const struct run_settings *settings = runner->settings;
+    mf_status status;
+
+    runner->sampling = (mf_sampler_options)MF_SAMPLER_OPTIONS_INIT;
+    status = mf_text_sampling(mf_model_text(runner->opened.model), &runner->sampling, why);
+    if (status != MF_OK) return status;
+    sampling_apply(&runner->sampling, &settings->sampling);
+    runner->sampling.seed = settings->common.seed.given ? settings->common.seed.value : any_seed();
+    status = sampling_read_biases(runner->biases, &runner->sampling, &settings->sampling,
+                                  &runner->opened, why);
+    return status == MF_OK ? sampling_stops_new(&runner->stops, &settings->sampling, why) : status;
+}
+
+/* The form of answers, tools and reasoning. */
+static mf_status open_form(struct runner *runner, mf_error *why)
+{
+    const struct run_settings *settings = runner->settings;
+    struct conversation *conversation = &runner->conversation;
+    mf_status status = constraint_open(&runner->constraint, &settings->constraint, &runner->opened,
+                                       runner->family, why);
+
+    if (status != MF_OK) return status;
+    /* A form is for the answer: reasoning before it would not fit. */
+    if (constraint_shapes_content(&runner->constraint)) conversation->thinking = THINKING_OFF;
+    if (settings->think) conversation->thinking = THINKING_ON;
+    if (settings->no_think) conversation->thinking = THINKING_OFF;
+    if (!settings->tools) return MF_OK;
+    status = conversation_read_tools(conversation, settings->tools, why);
+    constraint_set_tools(&runner->constraint, conversation->tools, settings->tool_choice,
+                         settings->one_call);
+    return status;
 }
 
 mf_status runner_open(struct runner *out, const struct run_settings *settings, mf_error *why)
@@ -44,29 +77,10 @@ mf_status runner_open(struct runner *out, const struct run_settings *settings, m
     if (status == MF_OK) {
         status = recording_begin(&out->recording, &settings->recording, &out->opened, why);
     }
-    if (status == MF_OK) {
-        status = conversation_open(&out->conversation, &out->opened, why);
-    }
-    if (status != MF_OK) return status;
-    out->sampling = out->opened.model->text.sampling;
-    status = constraint_open(&out->constraint, &settings->constraint, &out->opened, why);
-    if (status != MF_OK) return status;
-    sampling_apply(&out->sampling, &settings->sampling);
-    status =
-        sampling_read_biases(out->biases, &out->sampling, &settings->sampling, &out->opened, why);
-    if (status == MF_OK) status = sampling_stops_new(&out->stops, &settings->sampling, why);
-    if (status != MF_OK) return status;
-    out->sampling.seed = settings->common.seed.given ? settings->common.seed.value : any_seed();
-    /* A form is for the answer: reasoning before it would not fit. */
-    if (constraint_shapes_content(&out->constraint)) out->conversation.thinking = THINKING_OFF;
-    if (settings->think) out->conversation.thinking = THINKING_ON;
-    if (settings->no_think) out->conversation.thinking = THINKING_OFF;
-    status = open_family(out, why);
-    if (status == MF_OK && settings->tools) {
-        status = conversation_read_tools(&out->conversation, settings->tools, why);
-        constraint_set_tools(&out->constraint, out->conversation.tools, settings->tool_choice);
-        out->constraint.form.one_call = settings->one_call;
-    }
+    if (status == MF_OK) status = conversation_open(&out->conversation, &out->opened, why);
+    if (status == MF_OK) status = choose_family(out, why);
+    if (status == MF_OK) status = open_form(out, why);
+    if (status == MF_OK) status = open_sampling(out, why);
     if (status != MF_OK) return status;
     if (settings->system && !conversation_set_system(&out->conversation, settings->system)) {
         return fail(why, MF_ERR_ARGUMENT, "the system message is not UTF-8");
@@ -78,7 +92,7 @@ int runner_close(struct runner *runner, int code)
 {
     code = recording_end(&runner->recording, code);
     answer_free(&runner->answer);
-    stop_strings_free(runner->stops);
+    mf_stops_close(runner->stops);
     constraint_close(&runner->constraint);
     conversation_close(&runner->conversation);
     opened_close(&runner->opened);
@@ -93,20 +107,7 @@ static bool take_token(void *user, int32_t token)
     return answer_push(&runner->answer, token);
 }
 
-/* Where the prompt leaves the model: inside of reasoning, before it, or past it. */
-static enum answer_reasoning reasoning_after(const struct runner *runner, const char *prompt,
-                                             size_t length, bool raw)
-{
-    const struct conversation *conversation = &runner->conversation;
-
-    if (raw || !conversation->chat) return ANSWER_NO_REASONING;
-    if (output_prompt_opens_reasoning(prompt, length)) return ANSWER_OPENS_REASONING;
-    if (conversation->thinking == THINKING_OFF) return ANSWER_NO_REASONING;
-    return strstr(chat_template_source(conversation->chat), "<think>") ? ANSWER_MAY_REASON
-                                                                       : ANSWER_NO_REASONING;
-}
-
-mf_status runner_answer(struct runner *runner, const char *prompt, size_t length, bool raw,
+mf_status runner_answer(struct runner *runner, const mf_prompt *prompt, bool raw,
                         enum generation_end *end, mf_error *why)
 {
     const struct run_settings *settings = runner->settings;
@@ -122,35 +123,34 @@ mf_status runner_answer(struct runner *runner, const char *prompt, size_t length
     };
     struct answer_options options = {
         .terminal = &runner->terminal,
-        .tokenizer = runner->opened.model->text.tokenizer,
+        .text = mf_model_text(runner->opened.model),
         .family = raw ? NULL : runner->family,
         .tools = runner->conversation.tools,
-        .prompt = prompt,
-        .prompt_length = length,
+        .reasoning = mf_prompt_reasoning(prompt),
         .view = runner->view,
         .stops = runner->stops,
     };
     mf_status status;
 
     answer_free(&runner->answer);
-    status = constraint_begin(&runner->constraint, reasoning_after(runner, prompt, length, raw),
-                              &generation.matcher, why);
+    status = constraint_begin(&runner->constraint, mf_prompt_reasoning(prompt),
+                              &generation.constraint, why);
     if (status != MF_OK) return status;
     interrupt_begin();
-    status = conversation_read(&runner->conversation, prompt, length, &runner->terminal, why);
+    status = conversation_read(&runner->conversation, prompt, &runner->terminal, why);
     if (status == MF_OK) {
-        status = sampling_open_new(&generation.sampler, &runner->opened, &runner->sampling, why);
+        status = mf_sampler_open(&generation.sampler, runner->opened.model, &runner->sampling, why);
     }
     if (status == MF_OK) status = answer_begin(&runner->answer, &options, why);
     if (status == MF_OK) {
-        const struct token_list *held = &runner->conversation.held;
-        sampler_accept_prompt(generation.sampler, held->ids, held->count);
+        const struct id_list *held = &runner->conversation.held;
+        mf_sampler_accept_prompt(generation.sampler, held->ids, held->count);
         status = generation_run(&generation, why);
         answer_end(&runner->answer);
         if (runner->answer.stopped) generation.end = END_OF_TEXT;
     }
     interrupt_end();
-    sampler_free(generation.sampler);
+    mf_sampler_close(generation.sampler);
     runner->sampling.seed++;
     *end = generation.end;
     return status;

@@ -37,11 +37,11 @@ struct runner {
     struct opened opened;
     struct recording recording;
     struct conversation conversation;
-    const struct output_family *family;
+    const char *family; /* of reasoning and calls */
     struct constraint constraint;
-    struct sampler_options sampling; /* its seed goes on by one with every answer */
-    struct logit_bias biases[TEXT_LIST_LIMIT];
-    struct stop_strings *stops; /* NULL: none */
+    mf_sampler_options sampling; /* its seed goes on by one with every answer */
+    mf_logit_bias biases[TEXT_LIST_LIMIT];
+    mf_stops *stops; /* NULL: none */
     enum reasoning_view view;
     struct answer answer; /* the last one */
 };
@@ -52,7 +52,7 @@ mf_status runner_open(struct runner *out, const struct run_settings *settings, m
 int runner_close(struct runner *runner, int code);
 
 /* Reads `prompt` and prints what follows; with `raw` as plain text.  Ctrl-C ends it. */
-mf_status runner_answer(struct runner *runner, const char *prompt, size_t length, bool raw,
+mf_status runner_answer(struct runner *runner, const mf_prompt *prompt, bool raw,
                         enum generation_end *end, mf_error *why);
 
 #endif

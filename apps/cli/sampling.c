@@ -1,10 +1,7 @@
 #include "sampling.h"
 
-#include "api/handles.h"
-#include "base/arena.h"
-#include "base/file.h"
-#include "base/json.h"
-#include "base/status.h"
+#include "common/basics.h"
+#include "common/error.h"
 
 #include <math.h>
 
@@ -41,7 +38,7 @@ static void apply_real(float *out, const struct maybe_real *given)
     if (given->given) *out = (float)given->value;
 }
 
-void sampling_apply(struct sampler_options *options, const struct sampling_settings *settings)
+void sampling_apply(mf_sampler_options *options, const struct sampling_settings *settings)
 {
     apply_real(&options->temperature, &settings->temperature);
     apply_real(&options->top_p, &settings->top_p);
@@ -51,11 +48,11 @@ void sampling_apply(struct sampler_options *options, const struct sampling_setti
     apply_real(&options->frequency_penalty, &settings->frequency_penalty);
     apply_real(&options->presence_penalty, &settings->presence_penalty);
     apply_real(&options->dry_multiplier, &settings->dry);
-    if (settings->top_k.given) options->top_k = (int32_t)settings->top_k.value;
+    if (settings->top_k.given) options->top_k = (uint32_t)settings->top_k.value;
 }
 
 /* "42=-3.5" */
-static bool parse_bias(struct logit_bias *out, const char *text)
+static bool parse_bias(mf_logit_bias *out, const char *text)
 {
     char id[24];
     const char *equals = strchr(text, '=');
@@ -68,11 +65,11 @@ static bool parse_bias(struct logit_bias *out, const char *text)
     id[length] = '\0';
     if (!parse_count(&token, id) || token > INT32_MAX) return false;
     if (strcmp(equals + 1, "-inf") != 0 && !parse_real(&bias, equals + 1)) return false;
-    *out = (struct logit_bias){ (int32_t)token, (float)bias };
+    *out = (mf_logit_bias){ (int32_t)token, (float)bias };
     return true;
 }
 
-mf_status sampling_read_biases(struct logit_bias *out, struct sampler_options *options,
+mf_status sampling_read_biases(mf_logit_bias *out, mf_sampler_options *options,
                                const struct sampling_settings *settings,
                                const struct opened *opened, mf_error *why)
 {
@@ -94,18 +91,10 @@ mf_status sampling_read_biases(struct logit_bias *out, struct sampler_options *o
     return MF_OK;
 }
 
-mf_status sampling_stops_new(struct stop_strings **out, const struct sampling_settings *settings,
+mf_status sampling_stops_new(mf_stops **out, const struct sampling_settings *settings,
                              mf_error *why)
 {
     *out = NULL;
     if (settings->stops.count == 0) return MF_OK;
-    return stop_strings_new(out, &allocator_heap, settings->stops.values, settings->stops.count,
-                            why);
-}
-
-mf_status sampling_open_new(struct sampler **out, const struct opened *opened,
-                            const struct sampler_options *options, mf_error *why)
-{
-    return sampler_new(out, &allocator_heap, options, mf_model_vocab_size(opened->model),
-                       model_usable_tokens(&opened->model->model), why);
+    return mf_stops_open(out, settings->stops.values, settings->stops.count, why);
 }

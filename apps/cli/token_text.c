@@ -1,6 +1,7 @@
 #include "token_text.h"
 
-#include "base/status.h"
+#include "common/basics.h"
+#include "common/error.h"
 #include "options.h"
 
 #include <ctype.h>
@@ -29,7 +30,7 @@ static mf_status parse_one(int32_t *out, const char *text, size_t length, mf_err
     return MF_OK;
 }
 
-mf_status tokens_parse(struct token_list *out, const char *text, mf_error *why)
+mf_status tokens_parse(struct id_list *out, const char *text, mf_error *why)
 {
     if (text[strspn(text, " \t\r\n")] == '\0') {
         return fail(why, MF_ERR_ARGUMENT, "the list of token ids is empty");
@@ -38,14 +39,14 @@ mf_status tokens_parse(struct token_list *out, const char *text, mf_error *why)
         size_t length = strcspn(text, ",");
         int32_t id = 0;
         mf_status status = parse_one(&id, text, length, why);
-        if (status == MF_OK) status = token_list_append(out, id, why);
+        if (status == MF_OK) status = id_list_append(out, id, why);
         if (status != MF_OK) return status;
         if (text[length] == '\0') return MF_OK;
         text += length + 1;
     }
 }
 
-mf_status tokens_check(const struct token_list *list, size_t vocab_size, mf_error *why)
+mf_status tokens_check(const struct id_list *list, size_t vocab_size, mf_error *why)
 {
     for (size_t i = 0; i < list->count; i++) {
         if ((size_t)list->ids[i] < vocab_size) continue;

@@ -25,10 +25,19 @@ struct mf_engine {
     pthread_mutex_t lock;
 };
 
+struct mf_template {
+    struct chat_template *chat;
+};
+
+struct mf_text {
+    struct model_text parts;
+    mf_template chat; /* that of the parts */
+};
+
 struct mf_model {
     mf_engine *engine;
     struct model model;
-    struct model_text text; /* tokenizer, chat template, special tokens, generation defaults */
+    mf_text text;
     struct expert_store *experts;
     uint64_t memory_bytes;               /* for weights, sessions and experts */
     uint64_t session_bytes;              /* of all that are open */
@@ -57,6 +66,16 @@ mf_status api_options_in(void *out, size_t own_size, const void *options, const 
 /* The other way: fills a caller's statistics as far as its struct_size goes. */
 mf_status api_statistics_out(void *out, const void *own, size_t own_size, const char *initialiser,
                              mf_error *why);
+
+/* MF_ERR_UNSUPPORTED: the text has no tokenizer; MF_ERR_ARGUMENT: it is NULL. */
+mf_status api_need_tokenizer(const mf_text *text, mf_error *why);
+
+/* The output family of that name. */
+struct output_family;
+mf_status api_find_family(const struct output_family **out, const char *name, mf_error *why);
+
+/* A JSON array in an argument; NULL text: MF_OK and NULL. */
+mf_status api_parse_array_new(json_t **out, const char *text, const char *name, mf_error *why);
 
 /* What the model may take in all, and what that leaves for experts. */
 uint64_t api_memory_limit(const mf_engine *engine, uint64_t memory_bytes);

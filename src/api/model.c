@@ -77,7 +77,7 @@ mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
                                    .allocator = &engine->allocator,
                                    .path = path,
                                    .ancestors = ancestors,
-                                   .text = &model->text,
+                                   .text = &model->text.parts,
                                    .logger = &engine->logger,
                                    .uncached = options->memory_bytes != 0 };
     mf_status status = model_open(&model->model, &source, why);
@@ -85,6 +85,7 @@ mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
         engine->allocator.release(engine->allocator.user, model, sizeof *model);
         return status;
     }
+    model->text.chat.chat = model->text.parts.chat;
     struct model_config *config = &model->model.config;
     if (options->experts_per_token && options->experts_per_token < config->experts_per_token)
         config->experts_per_token = options->experts_per_token;
@@ -115,7 +116,7 @@ void mf_model_close(mf_model *model)
     mf_engine *engine = model->engine;
     expert_store_free(model->experts);
     model_close(&model->model);
-    model_text_clear(&model->text);
+    model_text_clear(&model->text.parts);
     engine->allocator.release(engine->allocator.user, model, sizeof *model);
 }
 

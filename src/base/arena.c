@@ -54,6 +54,14 @@ void arena_free(struct arena *arena)
     arena->total_bytes = 0;
 }
 
+bool arena_owns(const struct arena *arena, const void *pointer)
+{
+    uintptr_t address = (uintptr_t)pointer;
+    for (const struct arena_block *block = arena->blocks; block; block = block->next)
+        if (address - (uintptr_t)block < block->bytes) return true;
+    return false;
+}
+
 static struct arena_block *block_new(struct arena *arena, size_t payload)
 {
     const mf_allocator *allocator = arena->allocator;

@@ -36,6 +36,9 @@ void *arena_take_raw(struct arena *arena, size_t count, size_t size);
  * requests always take as much. */
 void arena_start_block(struct arena *arena);
 
+/* Whether `pointer` lies in memory of this arena. */
+bool arena_owns(const struct arena *arena, const void *pointer);
+
 /* A terminated copy of `length` bytes. */
 char *arena_text(struct arena *arena, const char *text, size_t length);
 

@@ -151,10 +151,12 @@ mf_status chat_template_open_new(struct chat_template **out, const mf_files *fil
 
 /* ------------------------------------------------------------------ rendering */
 
-static void begin(struct jinja_run *run, const struct jinja_tree *tree, const json_t *context,
+static void begin(struct jinja_run *run, const struct chat_template *chat, const json_t *context,
                   const struct jinja_options *options)
 {
-    *run = (struct jinja_run){ .tree = tree, .context = context, .options = options };
+    *run = (struct jinja_run){
+        .tree = &chat->tree, .literals = &chat->arena, .context = context, .options = options
+    };
     arena_init(&run->arena, &allocator_heap);
     run->memory_left = options->memory_limit_bytes ? options->memory_limit_bytes : MEMORY_LIMIT;
     run->output_limit = options->output_limit_bytes ? options->output_limit_bytes : OUTPUT_LIMIT;
@@ -184,26 +186,50 @@ static mf_status report(const struct jinja_run *run, struct jinja_error *detail,
                 run->error_column, shown, run->error_message);
 }
 
-static mf_status finish(char **out, size_t *length, const struct jinja_builder *output,
-                        mf_error *why)
+void chat_rendering_clear(struct chat_rendering *rendering)
 {
-    char *text = malloc(output->length + 1);
-    if (!text) return fail_memory(why, output->length + 1);
-    if (output->length) memcpy(text, output->data, output->length);
-    text[output->length] = '\0';
-    *out = text;
-    *length = output->length;
+    free(rendering->text);
+    free(rendering->content);
+    *rendering = (struct chat_rendering){ 0 };
+}
+
+/* The stretches of the output that are content; NULL: count them. */
+static size_t list_content(struct jinja_run *run, mf_range *out, const struct jinja_builder *output)
+{
+    size_t count = 0;
+    for (size_t at = 0, length; at < output->length; at += length) {
+        bool markup;
+        length = jinja_marks_stretch(run, &markup, output->data + at, output->length - at);
+        if (markup) continue;
+        if (out) out[count] = (mf_range){ at, length };
+        count++;
+    }
+    return count;
+}
+
+static mf_status finish(struct chat_rendering *out, struct jinja_run *run,
+                        const struct jinja_builder *output, mf_error *why)
+{
+    out->text = malloc(output->length + 1);
+    out->content_count = list_content(run, NULL, output);
+    out->content = malloc(max_size(out->content_count, 1) * sizeof *out->content);
+    if (!out->text || !out->content) {
+        chat_rendering_clear(out);
+        return fail_memory(why, output->length + 1);
+    }
+    if (output->length) memcpy(out->text, output->data, output->length);
+    out->text[output->length] = '\0';
+    out->length = output->length;
+    list_content(run, out->content, output);
     return MF_OK;
 }
 
-mf_status chat_template_render_with_new(char **out, size_t *length,
-                                        const struct chat_template *chat, const json_t *context,
-                                        const struct jinja_options *options,
-                                        struct jinja_error *detail, mf_error *why)
+mf_status chat_template_render_marked(struct chat_rendering *out, const struct chat_template *chat,
+                                      const json_t *context, const struct jinja_options *options,
+                                      struct jinja_error *detail, mf_error *why)
 {
     static const struct jinja_options defaults = { 0 };
-    *out = NULL;
-    *length = 0;
+    *out = (struct chat_rendering){ 0 };
     if (detail) *detail = (struct jinja_error){ 0 };
     if (!json_is_object(context))
         return fail(why, MF_ERR_ARGUMENT, "the template's variables are %s, not an object",
@@ -212,13 +238,28 @@ mf_status chat_template_render_with_new(char **out, size_t *length,
     if (chat->with_tools && json_array_size(tools)) chat = chat->with_tools;
     struct jinja_run *run = malloc(sizeof *run);
     if (!run) return fail_memory(why, sizeof *run);
-    begin(run, &chat->tree, context, options ? options : &defaults);
+    begin(run, chat, context, options ? options : &defaults);
     struct jinja_builder output = { .run = run };
     run->output = &output;
     if (run->scope) jinja_execute(run, chat->tree.body);
-    mf_status status = run->failed ? report(run, detail, why) : finish(out, length, &output, why);
+    mf_status status = run->failed ? report(run, detail, why) : finish(out, run, &output, why);
+    jinja_marks_free(run);
     arena_free(&run->arena);
     free(run);
+    return status;
+}
+
+mf_status chat_template_render_with_new(char **out, size_t *length,
+                                        const struct chat_template *chat, const json_t *context,
+                                        const struct jinja_options *options,
+                                        struct jinja_error *detail, mf_error *why)
+{
+    struct chat_rendering rendering;
+    mf_status status = chat_template_render_marked(&rendering, chat, context, options, detail, why);
+    *out = rendering.text;
+    *length = rendering.length;
+    rendering.text = NULL; /* the caller's now */
+    chat_rendering_clear(&rendering);
     return status;
 }
 

@@ -47,6 +47,22 @@ const char *chat_template_source(const struct chat_template *chat);
 mf_status chat_template_render_new(char **out, size_t *length, const struct chat_template *chat,
                                    const json_t *context, mf_error *why);
 
+/* A text, and the stretches of it that came from the context (jinja/marks.h), in ascending order:
+ * a tokenizer must not look for special tokens there. */
+struct chat_rendering {
+    char *text; /* terminated */
+    size_t length;
+    mf_range *content;
+    size_t content_count;
+};
+
+void chat_rendering_clear(struct chat_rendering *rendering);
+
+/* As chat_template_render_with_new, with the marks.  *out is empty after a failure. */
+mf_status chat_template_render_marked(struct chat_rendering *out, const struct chat_template *chat,
+                                      const json_t *context, const struct jinja_options *options,
+                                      struct jinja_error *detail, mf_error *why);
+
 /* The same with `options` and, in *detail, what went wrong; either may be NULL.  *detail is
  * overwritten, never read; the caller clears it. */
 mf_status chat_template_render_with_new(char **out, size_t *length,

@@ -43,7 +43,7 @@ static struct jinja_value filter_title(struct jinja_run *run, struct jinja_value
 {
     (void)given;
     const struct jinja_string *text = text_of(run, self);
-    struct jinja_builder builder = { .run = run };
+    struct jinja_builder builder = { .run = run, .markup = text && jinja_marks_cover(run, text) };
     char out[UNICODE_CASE_BYTES];
     bool begins = true;
     for (size_t offset = 0, bytes; text && offset < text->length && !run->failed; offset += bytes) {

@@ -16,6 +16,28 @@ static struct jinja_value from_array(struct jinja_run *run, const json_t *json)
     return list;
 }
 
+/* Letters, digits and _ only: nothing that could be markup by itself. */
+static bool is_plain_word(const json_t *json)
+{
+    const char *text = json_string_value(json);
+    size_t length = json_string_length(json);
+    if (!text || length == 0) return false;
+    for (size_t i = 0; i < length; i++) {
+        char c = text[i];
+        bool letter = ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || (c >= '0' && c <= '9');
+        if (!letter && c != '_') return false;
+    }
+    return true;
+}
+
+struct jinja_value jinja_markup_from_json(struct jinja_run *run, const json_t *json)
+{
+    struct jinja_value value =
+        jinja_string_copy(run, json_string_value(json), json_string_length(json));
+    if (!run->failed) jinja_marks_set(run, value.string->data, value.string->length);
+    return value;
+}
+
 static struct jinja_value from_object(struct jinja_run *run, const json_t *json)
 {
     struct jinja_value dict = jinja_dict(run);
@@ -24,8 +46,10 @@ static struct jinja_value from_object(struct jinja_run *run, const json_t *json)
     for (void *i = json_object_iter(object); i && !run->failed;
          i = json_object_iter_next(object, i)) {
         const char *key = json_object_iter_key(i);
+        const json_t *entry = json_object_iter_value(i);
+        bool role = strcmp(key, "role") == 0 && is_plain_word(entry);
         jinja_dict_set(run, dict.dict, jinja_string_view(run, key, strlen(key)),
-                       jinja_from_json(run, json_object_iter_value(i)));
+                       role ? jinja_markup_from_json(run, entry) : jinja_from_json(run, entry));
     }
     return dict;
 }

@@ -19,6 +19,7 @@ static bool reserve(struct jinja_builder *builder, size_t more)
     char *data = jinja_take(builder->run, capacity, 1);
     if (!data) return false;
     if (builder->length) memcpy(data, builder->data, builder->length);
+    jinja_marks_copy(builder->run, data, builder->data, builder->length);
     builder->data = data;
     builder->capacity = capacity;
     return true;
@@ -28,7 +29,12 @@ void jinja_add(struct jinja_builder *builder, const char *data, size_t length)
 {
     struct jinja_run *run = builder->run;
     if (!length || !reserve(builder, length) || !jinja_charge(run, length)) return;
-    memcpy(builder->data + builder->length, data, length);
+    char *to = builder->data + builder->length;
+    memcpy(to, data, length);
+    if (builder->markup)
+        jinja_marks_set(run, to, length);
+    else
+        jinja_marks_copy(run, to, data, length);
     builder->length += length;
     if (builder == run->output && builder->length > run->output_limit)
         jinja_raise(run, JINJA_ERROR_LIMIT, "the output is longer than %zu bytes",

@@ -12,6 +12,7 @@
 
 #include "jinja/ast.h"
 #include "jinja/builtins.h"
+#include "jinja/marks.h"
 
 struct jinja_binding {
     const struct jinja_string *name; /* interned */
@@ -63,6 +64,9 @@ struct jinja_run {
     char *free_space;
     size_t free_bytes;
     size_t memory_left;
+    struct jinja_region *regions; /* of the heap, in ascending order; see marks.h */
+    size_t region_count, region_capacity;
+    const struct arena *literals; /* memory of the template, whose text is markup */
     struct jinja_growing growing[JINJA_GROWING_COUNT];
     unsigned next_growing;
     /* budget */

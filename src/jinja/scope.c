@@ -33,6 +33,13 @@ void jinja_scope_set(struct jinja_run *run, struct jinja_scope *scope,
     binding->value = value;
 }
 
+/* bos_token and the like are the model's own. */
+static bool is_special_token(const struct jinja_string *name, const json_t *json)
+{
+    return json_is_string(json) && name->length > 6 &&
+           memcmp(name->data + name->length - 6, "_token", 6) == 0;
+}
+
 /* A variable of the context is converted at its first use, and then kept: a list that a template
  * appends to stays the same list. */
 static struct jinja_value from_context(struct jinja_run *run, const struct jinja_string *name)
@@ -40,7 +47,8 @@ static struct jinja_value from_context(struct jinja_run *run, const struct jinja
     const json_t *json = json_object_getn(run->context, name->data, name->length);
     struct jinja_value value;
     if (json) {
-        value = jinja_from_json(run, json);
+        value = is_special_token(name, json) ? jinja_markup_from_json(run, json)
+                                             : jinja_from_json(run, json);
     } else {
         const struct jinja_builtin *builtin = jinja_find_global(name);
         bool no_clock = builtin && !run->options->now && jinja_is_text(name, "strftime_now");

@@ -63,7 +63,7 @@ static struct jinja_value method_title(struct jinja_run *run, struct jinja_value
                                        const struct jinja_arguments *given)
 {
     (void)given;
-    struct jinja_builder builder = { .run = run };
+    struct jinja_builder builder = { .run = run, .markup = jinja_marks_cover(run, self.string) };
     char out[UNICODE_CASE_BYTES];
     bool inside = false;
     const struct jinja_string *text = self.string;
@@ -80,7 +80,7 @@ static struct jinja_value method_swapcase(struct jinja_run *run, struct jinja_va
                                           const struct jinja_arguments *given)
 {
     (void)given;
-    struct jinja_builder builder = { .run = run };
+    struct jinja_builder builder = { .run = run, .markup = jinja_marks_cover(run, self.string) };
     char out[UNICODE_CASE_BYTES];
     const struct jinja_string *text = self.string;
     for (size_t offset = 0, bytes; offset < text->length && !run->failed; offset += bytes) {

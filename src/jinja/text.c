@@ -62,7 +62,7 @@ struct jinja_value jinja_replace(struct jinja_run *run, const struct jinja_strin
 struct jinja_value jinja_convert_case(struct jinja_run *run, const struct jinja_string *text,
                                       int to_case)
 {
-    struct jinja_builder builder = { .run = run };
+    struct jinja_builder builder = { .run = run, .markup = jinja_marks_cover(run, text) };
     char out[UNICODE_CASE_BYTES];
     for (size_t offset = 0, bytes; offset < text->length && !run->failed; offset += bytes) {
         uint32_t c = unicode_decode(text->data + offset, &bytes);
@@ -73,7 +73,7 @@ struct jinja_value jinja_convert_case(struct jinja_run *run, const struct jinja_
 
 struct jinja_value jinja_capitalise(struct jinja_run *run, const struct jinja_string *text)
 {
-    struct jinja_builder builder = { .run = run };
+    struct jinja_builder builder = { .run = run, .markup = jinja_marks_cover(run, text) };
     char out[UNICODE_CASE_BYTES];
     for (size_t offset = 0, bytes; offset < text->length && !run->failed; offset += bytes) {
         uint32_t c = unicode_decode(text->data + offset, &bytes);

@@ -10,10 +10,13 @@
 
 enum { CHUNK_BYTES = 32 * 1024, HEAP_ALIGNMENT = 16 };
 
+/* The bits of a piece stand behind it. */
 static void *take_fresh(struct jinja_run *run, size_t bytes)
 {
-    void *memory = arena_take(&run->arena, bytes, 1);
+    char *memory = arena_take(&run->arena, bytes + jinja_marks_bytes(bytes), 1);
     if (!memory) jinja_raise(run, JINJA_ERROR_MEMORY, "out of memory");
+    if (!memory || !jinja_marks_add_region(run, memory, bytes, (uint8_t *)memory + bytes))
+        return NULL;
     return memory;
 }
 
@@ -178,6 +181,7 @@ struct jinja_value jinja_string_copy(struct jinja_run *run, const char *data, si
     char *copy = jinja_take(run, length, 1);
     if (!copy) return jinja_failed();
     if (length) memcpy(copy, data, length);
+    jinja_marks_copy(run, copy, data, length);
     return jinja_string_view(run, copy, length);
 }
 
@@ -220,10 +224,12 @@ struct jinja_value jinja_concatenate(struct jinja_run *run, const struct jinja_s
         char *fresh = jinja_take(run, capacity, 1);
         if (!fresh || !jinja_charge(run, a->length)) return jinja_failed();
         if (a->length) memcpy(fresh, a->data, a->length);
+        jinja_marks_copy(run, fresh, a->data, a->length);
         *block = (struct jinja_growing){ fresh, fresh + a->length, fresh + capacity };
         start = fresh;
     }
     if (b->length) memcpy(block->end, b->data, b->length);
+    jinja_marks_copy(run, block->end, b->data, b->length);
     block->end += b->length;
     *string = (struct jinja_string){ .data = start,
                                      .length = length,

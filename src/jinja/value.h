@@ -155,6 +155,9 @@ void jinja_dict_remove(struct jinja_run *run, struct jinja_dict *dict, struct ji
 /* The value of a JSON text's tree; strings are borrowed from it. */
 struct jinja_value jinja_from_json(struct jinja_run *run, const json_t *json);
 
+/* A JSON string as markup (marks.h). */
+struct jinja_value jinja_markup_from_json(struct jinja_run *run, const json_t *json);
+
 /* ------------------------------------------------------------------ asking values */
 
 const char *jinja_type_name(enum jinja_kind kind);
@@ -183,6 +186,7 @@ struct jinja_builder {
     struct jinja_run *run;
     char *data;
     size_t length, capacity;
+    bool markup; /* all that is added is: text computed from markup alone (marks.h) */
 };
 
 void jinja_add(struct jinja_builder *builder, const char *data, size_t length);

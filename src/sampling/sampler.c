@@ -69,7 +69,7 @@ static mf_status check_range(const char *name, double value, double low, double 
 static mf_status check_tokens(const struct sampler_options *o, size_t vocab_size, mf_error *why)
 {
     for (size_t i = 0; i < o->bias_count; i++) {
-        const struct logit_bias *bias = &o->biases[i];
+        const mf_logit_bias *bias = &o->biases[i];
         if (bias->token < 0 || (size_t)bias->token >= vocab_size)
             return fail(why, MF_ERR_ARGUMENT, "logit bias for token %d: ids are below %zu",
                         bias->token, vocab_size);
@@ -127,7 +127,7 @@ static mf_status take_memory(struct sampler *s, mf_error *why)
     s->block_best = ARENA_NEW(&s->arena, float, s->block_count);
     s->block_weight = ARENA_NEW(&s->arena, double, s->block_count);
     s->buckets = ARENA_NEW(&s->arena, double, BUCKETS);
-    struct logit_bias *biases = ARENA_NEW(&s->arena, struct logit_bias, o->bias_count);
+    mf_logit_bias *biases = ARENA_NEW(&s->arena, mf_logit_bias, o->bias_count);
     bool complete = s->candidates.ids && s->candidates.scores && s->candidates.weights &&
                     s->candidates.ranks && s->scores && s->block_best && s->block_weight &&
                     s->buckets && biases;
@@ -673,8 +673,7 @@ static double log_total(struct sampler *s)
     return (double)best + log(weigh_row(s, best, 1.0f));
 }
 
-size_t sampler_logprobs(struct sampler *sampler, struct token_logprob *out, size_t count,
-                        const float *logits)
+size_t sampler_logprobs(struct sampler *sampler, mf_logprob *out, size_t count, const float *logits)
 {
     load_scores(sampler, logits, NULL);
     double total = log_total(sampler);
@@ -683,7 +682,7 @@ size_t sampler_logprobs(struct sampler *sampler, struct token_logprob *out, size
 
     const struct candidates *c = &sampler->candidates;
     for (size_t i = 0; i < c->count; i++) { /* insertion: ids ascend, equals stay in order */
-        struct token_logprob entry = { c->ids[i], (float)((double)c->scores[i] - total) };
+        mf_logprob entry = { c->ids[i], (float)((double)c->scores[i] - total) };
         size_t at = i;
         for (; at > 0 && out[at - 1].logprob < entry.logprob; at--) out[at] = out[at - 1];
         out[at] = entry;

@@ -22,11 +22,6 @@
 #include "base/common.h"
 #include "moeflux.h"
 
-struct logit_bias {
-    int32_t token;
-    float bias; /* added to the logit; -INFINITY: never this token */
-};
-
 /* 64-bit words, token t at bit t % 64 of word t / 64: one word is one block of a row. */
 #define TOKEN_MASK_WORDS(vocab_size) (((vocab_size) + 63) / 64)
 
@@ -52,7 +47,7 @@ struct sampler_options {
     size_t dry_breaker_count;
 
     uint64_t seed;
-    const struct logit_bias *biases;
+    const mf_logit_bias *biases;
     size_t bias_count;
 };
 
@@ -83,15 +78,10 @@ void sampler_reset(struct sampler *sampler);
 int32_t sampler_pick(struct sampler *sampler, const float *logits);
 int32_t sampler_pick_allowed(struct sampler *sampler, const float *logits, const uint64_t *allowed);
 
-struct token_logprob {
-    int32_t token;
-    float logprob; /* natural logarithm; -INFINITY for a token that cannot occur */
-};
-
 /* The model's own distribution over the usable ids, before biases, penalties and filters:
  * the `count` most probable tokens into out[count], best first, lower id first among equals.
  * Returns how many were written: fewer than `count` only when fewer are possible. */
-size_t sampler_logprobs(struct sampler *sampler, struct token_logprob *out, size_t count,
+size_t sampler_logprobs(struct sampler *sampler, mf_logprob *out, size_t count,
                         const float *logits);
 
 /* The log-probability of one token in the same distribution. */

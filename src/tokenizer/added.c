@@ -137,24 +137,55 @@ static size_t spaces_after(struct text_span text, size_t at)
     return at;
 }
 
-bool added_set_next(struct added_match *out, const struct added_set *set, struct text_span text,
-                    size_t from, enum special_mode mode)
+/* The first range that ends behind `at`, or the count. */
+static size_t range_behind(const struct content_ranges *content, size_t at)
 {
-    if (set->count == 0 || mode == SPECIAL_NONE) return false;
+    size_t low = 0, high = content->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (content->list[middle].offset + content->list[middle].length > at)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+size_t content_begin(const struct content_ranges *content, size_t at)
+{
+    size_t range = range_behind(content, at + content->origin);
+    if (range == content->count) return SIZE_MAX;
+    size_t begin = content->list[range].offset;
+    return begin > at + content->origin ? begin - content->origin : at;
+}
+
+/* The longest token at `at` that is markup from its first to its last byte. */
+static const struct added_token *markup_at(const struct added_set *set,
+                                           const struct added_search *search, size_t at)
+{
+    size_t end = min_size(content_begin(&search->content, at), search->text.length);
+    if (end == at) return NULL;
+    return longest_at(set, (struct text_span){ search->text.text + at, end - at });
+}
+
+bool added_set_next(struct added_match *out, const struct added_set *set,
+                    const struct added_search *search, size_t from)
+{
+    struct text_span text = search->text;
+    if (set->count == 0 || search->mode == SPECIAL_NONE) return false;
     for (size_t at = from; at < text.length;) {
         uint8_t lead = (uint8_t)text.text[at];
         if (set->first[lead] == set->first[lead + 1]) {
             at++;
             continue;
         }
-        struct text_span rest = { text.text + at, text.length - at };
-        const struct added_token *token = longest_at(set, rest);
+        const struct added_token *token = markup_at(set, search, at);
         if (!token) {
             at++;
             continue;
         }
         size_t end = at + token->text.length;
-        bool barred = token->special && mode == SPECIAL_AS_TEXT;
+        bool barred = token->special && search->mode == SPECIAL_AS_TEXT;
         if (!barred && token->single_word) barred = word_ends(text, at) || word_begins(text, end);
         if (!barred) {
             out->begin = token->strip_left ? spaces_before(text, from, at) : at;

@@ -142,6 +142,23 @@ void added_set_sort(struct added_set *set);
 void added_set_free(struct added_set *set);
 int32_t added_set_find(const struct added_set *set, struct text_span text);
 
+/* Parts of a text in which no added token is looked for; offsets of the list count from `origin`
+ * bytes before the text. */
+struct content_ranges {
+    const mf_range *list; /* ascending */
+    size_t count;
+    size_t origin;
+};
+
+/* Where content begins at or behind `at`: `at` itself inside of a range; SIZE_MAX: nowhere. */
+size_t content_begin(const struct content_ranges *content, size_t at);
+
+struct added_search {
+    struct text_span text;
+    enum special_mode mode;
+    struct content_ranges content;
+};
+
 /* An added token in a text: bytes [begin, end), white space that it strips included. */
 struct added_match {
     size_t begin, end;
@@ -150,8 +167,8 @@ struct added_match {
 
 /* The first match in text[from..], leftmost and then longest; false: there is none.  What
  * `mode` or single_word rules out is passed over whole. */
-bool added_set_next(struct added_match *out, const struct added_set *set, struct text_span text,
-                    size_t from, enum special_mode mode);
+bool added_set_next(struct added_match *out, const struct added_set *set,
+                    const struct added_search *search, size_t from);
 
 /* ---------------------------------------------------------------- normalisation */
 

@@ -187,6 +187,9 @@ struct encoding {
     const struct tokenizer *tokenizer;
     struct token_list *out;
     enum special_mode mode;
+    const char *text;              /* the whole of it */
+    struct content_ranges content; /* of it: there no added token is looked for */
+    bool stretch_has_content;      /* of the stretch whose normal form is in `normalised` */
     struct bpe_scratch scratch;
     struct byte_buffer normalised;
 };
@@ -201,14 +204,30 @@ static mf_status encode_piece(void *context, const char *piece, size_t length, m
 typedef mf_status (*stretch_function)(struct encoding *encoding, struct text_span text,
                                       mf_error *why);
 
+/* Of a stretch of the text, or of its normal form, in which offsets are others: there all of it
+ * counts as content if any of the stretch is. */
+static struct content_ranges content_within(struct encoding *encoding, struct text_span text)
+{
+    static const mf_range everything = { 0, SIZE_MAX };
+    struct content_ranges found = encoding->content;
+    if (text.text != encoding->normalised.data) {
+        found.origin = (size_t)(text.text - encoding->text);
+        return found;
+    }
+    return encoding->stretch_has_content ? (struct content_ranges){ &everything, 1, 0 }
+                                         : (struct content_ranges){ 0 };
+}
+
 /* Cuts the added tokens of `set` out of `text`; what lies between them goes to `between`. */
 static mf_status encode_around(struct encoding *encoding, const struct added_set *set,
                                struct text_span text, stretch_function between, mf_error *why)
 {
     mf_status status = MF_OK;
+    struct added_search search = { .text = text, .mode = encoding->mode };
     struct added_match match;
     size_t at = 0;
-    while (status == MF_OK && added_set_next(&match, set, text, at, encoding->mode)) {
+    if (encoding->content.count > 0) search.content = content_within(encoding, text);
+    while (status == MF_OK && added_set_next(&match, set, &search, at)) {
         if (match.begin > at)
             status = between(encoding, (struct text_span){ text.text + at, match.begin - at }, why);
         if (status == MF_OK) status = token_list_append(encoding->out, match.id, why);
@@ -228,6 +247,9 @@ static mf_status encode_pieces(struct encoding *encoding, struct text_span text,
 static mf_status encode_raw(struct encoding *encoding, struct text_span text, mf_error *why)
 {
     if (encoding->tokenizer->nfc && !text_is_nfc(text.text, text.length)) {
+        size_t from = (size_t)(text.text - encoding->text);
+        encoding->stretch_has_content =
+            content_begin(&encoding->content, from) < from + text.length;
         encoding->normalised.count = 0;
         mf_status status = text_append_nfc(&encoding->normalised, text.text, text.length, why);
         if (status != MF_OK) return status;
@@ -237,22 +259,38 @@ static mf_status encode_raw(struct encoding *encoding, struct text_span text, mf
                          why);
 }
 
+static mf_status encode(struct encoding *encoding, struct text_span text, mf_error *why)
+{
+    if (encoding->tokenizer->decode_only)
+        return fail(why, MF_ERR_UNSUPPORTED, "this vocabulary can only decode: it has no merges");
+    if (text.length > TEXT_LIMIT)
+        return fail(why, MF_ERR_ARGUMENT, "the text has %zu bytes, at most %d are accepted",
+                    text.length, TEXT_LIMIT);
+    size_t count_before = encoding->out->count;
+    encoding->text = text.text;
+    mf_status status = encode_around(encoding, &encoding->tokenizer->added, text, encode_raw, why);
+    if (status != MF_OK) encoding->out->count = count_before;
+    bpe_scratch_free(&encoding->scratch);
+    free(encoding->normalised.data);
+    return status;
+}
+
 mf_status tokenizer_encode(struct token_list *out, const struct tokenizer *tokenizer,
                            const char *text, size_t length, enum special_mode mode, mf_error *why)
 {
-    if (tokenizer->decode_only)
-        return fail(why, MF_ERR_UNSUPPORTED, "this vocabulary can only decode: it has no merges");
-    if (length > TEXT_LIMIT)
-        return fail(why, MF_ERR_ARGUMENT, "the text has %zu bytes, at most %d are accepted", length,
-                    TEXT_LIMIT);
     struct encoding encoding = { .tokenizer = tokenizer, .out = out, .mode = mode };
-    size_t count_before = out->count;
-    struct text_span whole = { text, length };
-    mf_status status = encode_around(&encoding, &tokenizer->added, whole, encode_raw, why);
-    if (status != MF_OK) out->count = count_before;
-    bpe_scratch_free(&encoding.scratch);
-    free(encoding.normalised.data);
-    return status;
+    return encode(&encoding, (struct text_span){ text, length }, why);
+}
+
+mf_status tokenizer_encode_marked(struct token_list *out, const struct tokenizer *tokenizer,
+                                  struct text_span text, const mf_range *content,
+                                  size_t content_count, mf_error *why)
+{
+    struct encoding encoding = { .tokenizer = tokenizer,
+                                 .out = out,
+                                 .mode = SPECIAL_PARSE,
+                                 .content = { content, content_count, 0 } };
+    return encode(&encoding, text, why);
 }
 
 /* --------------------------------------------------------------------- tokens */

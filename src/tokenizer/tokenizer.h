@@ -119,6 +119,13 @@ void tokenizer_free(struct tokenizer *tokenizer);
 mf_status tokenizer_encode(struct token_list *out, const struct tokenizer *tokenizer,
                            const char *text, size_t length, enum special_mode mode, mf_error *why);
 
+/* The same for a text that is partly markup and partly not: added tokens are recognised outside of
+ * the ranges `content` only, which stand in ascending order and do not overlap.  Where no range
+ * holds the text of an added token, the ids are those of SPECIAL_PARSE. */
+mf_status tokenizer_encode_marked(struct token_list *out, const struct tokenizer *tokenizer,
+                                  struct text_span text, const mf_range *content,
+                                  size_t content_count, mf_error *why);
+
 /* The id that stands before every prompt of this model, or -1. */
 int32_t tokenizer_bos(const struct tokenizer *tokenizer);
 

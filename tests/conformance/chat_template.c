@@ -123,31 +123,79 @@ static void check_failure(const char *where, const struct jinja_error *found)
     json_decref(expected);
 }
 
+static bool overlaps_content(const struct chat_rendering *rendering, size_t begin, size_t end)
+{
+    for (size_t i = 0; i < rendering->content_count; i++) {
+        mf_range range = rendering->content[i];
+        if (range.offset < end && range.offset + range.length > begin) return true;
+    }
+    return false;
+}
+
+/* Tags that tokenizers of these models have as added tokens. */
+static bool is_added_token(const char *tag)
+{
+    static const char *const known[] = { "<|",
+                                         "<｜",
+                                         "<think>",
+                                         "</think>",
+                                         "<tool_call>",
+                                         "</tool_call>",
+                                         "<tool_response>",
+                                         "</tool_response>",
+                                         "<minimax:tool_call>",
+                                         "</minimax:tool_call>" };
+    for (size_t i = 0; i < COUNT_OF(known); i++)
+        if (strncmp(tag, known[i], strlen(known[i])) == 0) return true;
+    return false;
+}
+
+/* Every added token of the rendering is the template's, or the conversation itself holds it: no
+ * template builds one from pieces that count as content. */
+static void check_marks(const char *where, const struct chat_rendering *rendering,
+                        const json_t *context)
+{
+    enum { LONGEST = 48 };
+    char *said = json_dumps(context, JSON_COMPACT);
+    const char *text = rendering->text;
+    for (size_t at = 0; at < rendering->length; at++) {
+        if (text[at] != '<' || !is_added_token(text + at)) continue;
+        size_t length = strcspn(text + at, "> \n");
+        if (text[at + length] != '>' || length > LONGEST) continue;
+        length++;
+        if (!overlaps_content(rendering, at, at + length)) continue;
+        char token[LONGEST + 2];
+        snprintf(token, sizeof token, "%.*s", (int)length, text + at);
+        if (!strstr(said, token)) fail_msg("%s: %s counts as content", where, token);
+    }
+    free(said);
+}
+
 static void check_case(const struct chat_template *chat, const char *template_name,
                        const char *name, const json_t *about)
 {
     char where[PATH_CAPACITY / 2], path[PATH_CAPACITY], full[PATH_CAPACITY];
-    char *text;
-    size_t length;
+    struct chat_rendering rendering;
     struct jinja_error detail;
     json_t *context = variables(name, about);
     snprintf(where, sizeof where, "cases/expected/%s/%s", template_name, name);
     snprintf(path, sizeof path, "%s.txt", where);
     fixture_path(full, path);
-    mf_status status =
-        chat_template_render_with_new(&text, &length, chat, context, NULL, &detail, &why);
+    mf_status status = chat_template_render_marked(&rendering, chat, context, NULL, &detail, &why);
     if (file_exists(&files_posix, full)) {
         size_t expected_length;
         char *expected = read_fixture(path, &expected_length);
         if (status != MF_OK) fail_msg("%s: %s", where, why.text);
-        if (length != expected_length || memcmp(text, expected, length) != 0)
-            fail_msg("%s differs:\n%s", where, text);
+        if (rendering.length != expected_length ||
+            memcmp(rendering.text, expected, expected_length) != 0)
+            fail_msg("%s differs:\n%s", where, rendering.text);
+        check_marks(where, &rendering, context);
         free(expected);
     } else {
         if (status != MF_ERR_TEMPLATE) fail_msg("%s renders, a failure was expected", where);
         check_failure(where, &detail);
     }
-    free(text);
+    chat_rendering_clear(&rendering);
     jinja_error_clear(&detail);
     json_decref(context);
 }

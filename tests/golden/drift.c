@@ -131,7 +131,8 @@ static int32_t *heldout_ids(const struct side *side, size_t *count)
          &why);
     int32_t *ids = malloc(length * sizeof *ids);
     assert_non_null(ids);
-    must(mf_model_tokenize(side->model, ids, length, count, text, length, MF_SPECIAL_PARSE, &why),
+    must(mf_text_tokenize(mf_model_text(side->model), ids, length, count, text, length,
+                          MF_SPECIAL_PARSE, &why),
          &why);
     free(text);
     return ids;

@@ -85,8 +85,8 @@ static int32_t *prompt_ids(const json_t *prompt, size_t *count)
     const json_t *ids = json_object_get(prompt, "ids");
     int32_t *found = malloc((json_array_size(ids) + 1) * sizeof *found);
     assert_true(text && found);
-    must(mf_model_tokenize(model, found, json_array_size(ids), count, text, strlen(text),
-                           MF_SPECIAL_PARSE, &why),
+    must(mf_text_tokenize(mf_model_text(model), found, json_array_size(ids), count, text,
+                          strlen(text), MF_SPECIAL_PARSE, &why),
          &why);
     assert_int_equal(*count, json_array_size(ids));
     for (size_t i = 0; i < *count; i++) assert_int_equal(found[i], number_at(ids, i));
@@ -166,7 +166,9 @@ static void heldout_perplexity_is_the_reference(void **state)
          &why);
     int32_t *ids = malloc(length * sizeof *ids);
     assert_non_null(ids);
-    must(mf_model_tokenize(model, ids, length, &count, text, length, MF_SPECIAL_PARSE, &why), &why);
+    must(mf_text_tokenize(mf_model_text(model), ids, length, &count, text, length, MF_SPECIAL_PARSE,
+                          &why),
+         &why);
     assert_int_equal(count, json_integer_value(json_object_get(golden, "heldout_tokens")));
     size_t window = (size_t)json_integer_value(json_object_get(file, "window"));
     struct scored scored = { .vocab_size = mf_model_vocab_size(model) };

@@ -76,7 +76,9 @@ static void record(mf_sequence *session, const char *path)
     mf_error why = { 0 };
     must(file_read_whole_new(&text, &length, &files_posix, path, 1 << 20, &why), &why);
     int32_t *ids = calloc(length + 1, sizeof *ids);
-    must(mf_model_tokenize(model, ids, length, &count, text, length, MF_SPECIAL_PARSE, &why), &why);
+    must(mf_text_tokenize(mf_model_text(model), ids, length, &count, text, length, MF_SPECIAL_PARSE,
+                          &why),
+         &why);
     assert_true(count > TOKENS);
     forward = &session->session.forward;
     assert_int_equal(forward->config->experts_per_token, PER_TOKEN);

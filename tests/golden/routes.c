@@ -71,7 +71,8 @@ static void feed_text(void)
     must(file_read_whole_new(&text, &length, &files_posix, path, 1 << 20, &why), &why);
     tokens = malloc(length * sizeof *tokens);
     assert_non_null(tokens);
-    must(mf_model_tokenize(model, tokens, length, &count, text, length, MF_SPECIAL_PARSE, &why),
+    must(mf_text_tokenize(mf_model_text(model), tokens, length, &count, text, length,
+                          MF_SPECIAL_PARSE, &why),
          &why);
     assert_true(count >= TOKENS);
     mf_sequence_watch_routes(session, watch, NULL);

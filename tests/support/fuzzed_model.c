@@ -36,7 +36,7 @@ void fuzzed_model_run(mf_model *model)
 void fuzzed_model_encode(const mf_model *model)
 {
     static const char text[] = "It's 2024 <|im_end|> e\u0301\xFF";
-    const struct tokenizer *tokenizer = model->text.tokenizer;
+    const struct tokenizer *tokenizer = model->text.parts.tokenizer;
     uint32_t vocab_size = mf_model_vocab_size(model);
     struct token_list ids = { 0 };
     mf_error why;

@@ -323,7 +323,7 @@ static void nan_and_infinite_logits_are_never_picked(void **state)
         for (size_t i = 0; i < 100; i++) assert_int_equal(sampler_pick(sampler, logits), 3);
         float none[4] = { NAN, -INFINITY, NAN, -INFINITY };
         assert_int_equal(sampler_pick(sampler, none), -1);
-        assert_int_equal(sampler_logprobs(sampler, (struct token_logprob[4]){ 0 }, 4, none), 0);
+        assert_int_equal(sampler_logprobs(sampler, (mf_logprob[4]){ 0 }, 4, none), 0);
         float spread[4] = { -FLT_MAX, FLT_MAX, -FLT_MAX, 0.0f };
         assert_int_equal(sampler_pick(sampler, spread), 1);
         logits[3] = NAN;
@@ -354,7 +354,7 @@ static void biases_and_penalties_shift_logits(void **state)
 {
     (void)state;
     float logits[6] = { 1.0f, 2.0f, 3.0f, -1.0f, 0.5f, 0.0f };
-    struct logit_bias biases[] = { { 2, -INFINITY }, { 0, 1.5f } };
+    mf_logit_bias biases[] = { { 2, -INFINITY }, { 0, 1.5f } };
     struct sampler_options options = plain_options();
     options.temperature = 0.0f;
     options.biases = biases;
@@ -430,7 +430,7 @@ static void penalties_are_the_plain_formulas(void **state)
     struct random random;
     random_seed(&random, 17);
     for (int round = 0; round < ROUNDS; round++) {
-        struct logit_bias biases[2] = { { 3, 4 * gaussian(&random) }, { 7, gaussian(&random) } };
+        mf_logit_bias biases[2] = { { 3, 4 * gaussian(&random) }, { 7, gaussian(&random) } };
         struct sampler_options options = plain_options();
         int32_t history[LENGTH];
         float logits[VOCAB];
@@ -531,7 +531,7 @@ static void logprobs_are_those_of_the_model(void **state)
     options.temperature = 0.5f; /* has no effect on logprobs */
     options.top_k = 2;
     struct sampler *sampler = open_sampler(&options, VOCAB, USABLE);
-    struct token_logprob top[TOP];
+    mf_logprob top[TOP];
     assert_int_equal(sampler_logprobs(sampler, top, TOP, logits), TOP);
     for (size_t i = 0; i < TOP; i++) {
         assert_int_equal(top[i].token, e[i].id);
@@ -569,7 +569,7 @@ static void wrong_options_are_refused(void **state)
     REFUSED(repetition_penalty, 0.0f, "repetition_penalty is 0");
     REFUSED(dry_base, 0.5f, "dry_base");
     options = plain_options();
-    struct logit_bias bias = { 10, 1.0f };
+    mf_logit_bias bias = { 10, 1.0f };
     options.biases = &bias;
     options.bias_count = 1;
     assert_int_equal(sampler_new(&sampler, &allocator_heap, &options, 10, 10, &why),
@@ -603,7 +603,7 @@ static void nothing_is_allocated_after_opening(void **state)
     for (size_t i = 0; i < 50; i++) {
         for (size_t j = 0; j < VOCAB; j++) logits[j] = gaussian(&random);
         sampler_accept(sampler, sampler_pick(sampler, logits));
-        struct token_logprob top[5];
+        mf_logprob top[5];
         sampler_logprobs(sampler, top, 5, logits);
     }
     sampler_reset(sampler);

@@ -305,10 +305,12 @@ static void wrong_options_are_refused(void **state)
     assert_int_equal(mf_model_open(&model, NULL, TINY_PATH, NULL, &why), MF_ERR_ARGUMENT);
     size_t count;
     int32_t token;
-    assert_int_equal(mf_model_tokenize(t.model, NULL, 1, &count, "a", 1, MF_SPECIAL_PARSE, &why),
-                     MF_ERR_ARGUMENT);
-    assert_int_equal(mf_model_tokenize(t.model, &token, 1, &count, "a", 1, MF_SPECIAL_PARSE, &why),
-                     MF_ERR_UNSUPPORTED); /* it has no tokenizer */
+    assert_int_equal(
+        mf_text_tokenize(mf_model_text(t.model), NULL, 1, &count, "a", 1, MF_SPECIAL_PARSE, &why),
+        MF_ERR_ARGUMENT);
+    assert_int_equal(
+        mf_text_tokenize(mf_model_text(t.model), &token, 1, &count, "a", 1, MF_SPECIAL_PARSE, &why),
+        MF_ERR_UNSUPPORTED); /* it has no tokenizer */
     mf_sampler *sampler;
     tiny_must(mf_sampler_open(&sampler, t.model, NULL, &why), &why);
     assert_int_equal(mf_sampler_pick(sampler, NULL), -1); /* the logits of an empty session */
