@@ -25,6 +25,28 @@ END
 cc -o "$place/shared" "$place/stranger.c" $(pkg-config --cflags --libs moeflux)
 LD_LIBRARY_PATH=$libraries "$place/shared"
 
+# The programs of docs/api.md, built as the page says and run against the small model.
+for program in chat schema tool_call plan; do
+    cc -Wall -Wextra -Werror -o "$place/$program" "$MOEFLUX_SOURCE/examples/$program.c" \
+        $(pkg-config --cflags --libs moeflux)
+done
+model=$MOEFLUX_SOURCE/models/pebble
+LD_LIBRARY_PATH=$libraries
+export LD_LIBRARY_PATH
+# says PATTERN PROGRAM ARGUMENTS…: the program ends well, and a line of its output matches.
+says() {
+    pattern=$1
+    shift
+    "$place/$@" >"$place/said" || { echo "$1 failed"; exit 1; }
+    grep -q -- "$pattern" "$place/said" || { echo "$1 did not say $pattern:"; cat "$place/said"; exit 1; }
+}
+says 'Tokyo' chat "$model" '[{"role":"user","content":"What is the capital of Japan?"}]'
+says '^{ *"name": *".*", *"age": *[0-9]*}$' schema "$model" 'Invent a person.'
+says '^call: get_weather$' tool_call "$model"
+says '^arguments: {.*"C".*}$' tool_call "$model"
+says '^experts .* MiB$' plan "$model" 64
+unset LD_LIBRARY_PATH
+
 # The other libraries are the system's, below no sysroot: only ours is asked for as an archive.
 unset PKG_CONFIG_SYSROOT_DIR
 cc -o "$place/static" "$place/stranger.c" -I"$prefix/include" "$libraries/libmoeflux.a" \
