@@ -6,8 +6,7 @@
  *           ├ mf_text         tokenizer, chat template, special tokens, generation defaults
  *           ├ mf_sampler      the next token of a row of logits
  *           └ mf_constraint   the form of an answer: grammar, JSON schema, tool calls
- *     mf_prompt, mf_detokenizer, mf_stops, mf_parser: from messages to tokens, from tokens to
- *     text, reasoning and tool calls
+ *     mf_prompt, mf_detokenizer, mf_stops, mf_parser: messages to tokens, tokens to messages
  *
  * Lifetimes: close in the reverse order of opening.  Every pointer that a call
  * returns is borrowed from the object it was asked of, unless the function's
@@ -385,7 +384,7 @@ MF_API const char *mf_text_eos_token(const mf_text *text);
  * name of a family for mf_parser_options and mf_constraint_options. */
 MF_API const char *mf_text_family(const mf_text *text);
 
-/* Family number `index` of all, in no particular order; NULL behind the last. */
+/* Family number `index` of all; NULL behind the last. */
 MF_API const char *mf_family_name(size_t index);
 
 /* ----------------------------------------------------------- chat rendering */
@@ -526,9 +525,7 @@ MF_API int32_t mf_sampler_pick(mf_sampler *sampler, const float *logits);
  * taken. */
 MF_API void mf_sampler_accept_prompt(mf_sampler *sampler, const int32_t *tokens, size_t count);
 MF_API void mf_sampler_accept(mf_sampler *sampler, int32_t token);
-
-/* As just opened: no history, the generator at its seed. */
-MF_API void mf_sampler_reset(mf_sampler *sampler);
+MF_API void mf_sampler_reset(mf_sampler *sampler); /* as just opened: no history, at its seed */
 
 typedef struct mf_logprob {
     int32_t token;
@@ -584,9 +581,7 @@ MF_API bool mf_constraint_is_finished(const mf_constraint *constraint);
 
 /* An upper bound on the tokens that the shortest way to the end takes. */
 MF_API size_t mf_constraint_closing_tokens(mf_constraint *constraint);
-
-/* Before the first token again. */
-MF_API void mf_constraint_reset(mf_constraint *constraint);
+MF_API void mf_constraint_reset(mf_constraint *constraint); /* before the first token again */
 
 /* -------------------------------------------------------------- detokenizer */
 
@@ -607,10 +602,9 @@ MF_API mf_status mf_detokenizer_open(mf_detokenizer **out, const mf_text *text,
                                      const mf_detokenizer_options *options, mf_error *why);
 MF_API void mf_detokenizer_close(mf_detokenizer *detokenizer);
 
-/* What the token makes ready: *length bytes, may be 0; borrowed until the next call. */
+/* What the token makes ready: *length bytes, may be 0; borrowed until the next call.  flush, at the
+ * end: U+FFFD if a character is still open, else nothing; then it is ready for another text. */
 MF_API const char *mf_detokenizer_push(mf_detokenizer *detokenizer, int32_t token, size_t *length);
-
-/* At the end: U+FFFD if a character is still open, else nothing.  Ready for another text. */
 MF_API const char *mf_detokenizer_flush(mf_detokenizer *detokenizer, size_t *length);
 
 /* ------------------------------------------------------------- stop strings */
@@ -633,8 +627,7 @@ MF_API bool mf_stops_feed(mf_stops *stops, const char *text, size_t length, mf_t
 /* The text has ended: hands on what was held back.  Ready for another text. */
 MF_API void mf_stops_finish(mf_stops *stops, mf_text_function emit, void *user);
 
-/* The string that was found, or NULL. */
-MF_API const char *mf_stops_found(const mf_stops *stops);
+MF_API const char *mf_stops_found(const mf_stops *stops); /* NULL: none was found */
 
 /* ------------------------------------------------------------ output parser */
 
