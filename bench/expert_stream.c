@@ -50,12 +50,12 @@ static void predict(uint32_t layer, const uint32_t *wanted, uint32_t count, uint
     uint32_t ids[2 * PER_TOKEN_MAX];
     float weights[2 * PER_TOKEN_MAX];
     uint32_t known = 0;
-    if (recall == 0 || !expert_store_wants_predictions(store, 1)) return;
+    if (recall == 0 || !expert_store_predictable_ranks(store, 1)) return;
     for (uint32_t i = 0; i < count; i++)
         if (random_below(100) < recall) ids[known++] = wanted[i];
     for (uint32_t i = known; i < 2 * count; i++) ids[i] = random_below(experts);
     for (uint32_t i = 0; i < 2 * count; i++) weights[i] = 1.0f / (float)(i + 1);
-    expert_store_expect(store, layer, 1, ids, weights, 2 * count);
+    expert_store_predict(store, layer, 1, ids, weights, 2 * count);
 }
 
 static void visit(uint32_t layer, const uint32_t *wanted, uint32_t count, const uint32_t *next)
@@ -66,7 +66,12 @@ static void visit(uint32_t layer, const uint32_t *wanted, uint32_t count, const 
     mf_status status = MF_OK;
     mf_error why;
     size_t given;
-    expert_visit_begin(&v, store, layer, wanted, count);
+    uint32_t uses[1024] = { 0 };
+    for (uint32_t i = 0; i < count; i++) uses[wanted[i] % COUNT_OF(uses)] = 1;
+    struct expert_request request = {
+        .layer = layer, .experts = wanted, .count = count, .rows = 1, .uses = uses
+    };
+    expert_visit_begin(&v, store, &request);
     if (layer + 1 < config->layer_count) predict(layer + 1, next, count, config->experts);
     while ((given = expert_visit_next(&v, leases, PER_TOKEN_MAX, &status, &why)) > 0) {
         compute(given * expert_us);

@@ -43,7 +43,7 @@ mf_status api_open_experts(mf_model *model, const mf_model_options *options, mf_
                                           .layers = model->model.weights.layers,
                                           .config = &model->model.config,
                                           .budget_bytes = api_expert_budget(model),
-                                          .promise = options->memory_bytes != 0,
+                                          .hard_limit = options->memory_bytes != 0,
                                           .unchecked = options->skip_checksums,
                                           .tracer = model->engine->tracer };
     mf_status status = choose_by_name(&store, options, why);

@@ -481,8 +481,13 @@ static mf_status lease(struct expert_lease *out, struct probe *p, uint32_t layer
         return fail(why, MF_ERR_ARGUMENT, "there is no expert %u, a layer has %u", expert,
                     p->forward.config->experts);
     struct expert_visit visit;
-    p->forward.used_experts[0] = expert;
-    expert_visit_begin(&visit, p->forward.experts, layer, p->forward.used_experts, 1);
+    uint32_t *uses = p->forward.expert_uses;
+    memset(uses, 0, p->forward.config->experts * sizeof *uses);
+    uses[expert] = 1;
+    struct expert_request request = {
+        .layer = layer, .experts = &expert, .count = 1, .rows = 1, .uses = uses
+    };
+    expert_visit_begin(&visit, p->forward.experts, &request);
     if (expert_visit_next(&visit, out, 1, &status, why) == 1) return MF_OK;
     return status != MF_OK ? status : fail(why, MF_ERR_IO, "the store gave no expert %u", expert);
 }

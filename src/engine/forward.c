@@ -80,8 +80,8 @@ mf_status forward_init(struct forward *f, const struct forward_parts *parts, str
                                  .per_row = c->experts_per_token };
     size_t predicted = predicted_per_row(c);
     f->predicted =
-        (struct routes){ .experts = ARENA_NEW(arena, uint32_t, PREDICTED_ROWS * predicted),
-                         .weights = ARENA_NEW(arena, float, PREDICTED_ROWS *predicted),
+        (struct routes){ .experts = ARENA_NEW(arena, uint32_t, EXPERT_DECODE_ROWS_MAX * predicted),
+                         .weights = ARENA_NEW(arena, float, EXPERT_DECODE_ROWS_MAX *predicted),
                          .per_row = (uint32_t)predicted };
     f->rows = ARENA_NEW(arena, struct row, row_capacity);
     f->tokens = ARENA_NEW(arena, int32_t, row_capacity);
@@ -173,14 +173,14 @@ static mf_status predict_experts(const struct step *step, uint32_t next, mf_erro
     mf_status status = MF_OK;
     uint32_t ranks;
     for (uint32_t reach = 1; status == MF_OK && has_experts(f, next); reach++, next++) {
-        if ((ranks = expert_store_wants_predictions(f->experts, reach)) == 0) break;
+        if ((ranks = expert_store_predictable_ranks(f->experts, reach)) == 0) break;
         struct routes routes = f->predicted;
         if (ranks < routes.per_row) routes.per_row = ranks;
         status =
             run_routed(step, &f->recipes.predict, f->weights->layers[next].weights, &routes, why);
         if (status == MF_OK)
-            expert_store_expect(f->experts, next, reach, routes.experts, routes.weights,
-                                step->row_count * routes.per_row);
+            expert_store_predict(f->experts, next, reach, routes.experts, routes.weights,
+                                 step->row_count * routes.per_row);
     }
     return status;
 }
@@ -189,8 +189,10 @@ static mf_status predict_experts(const struct step *step, uint32_t next, mf_erro
 static mf_status expect_experts(const struct step *step, uint32_t next, bool begins, mf_error *why)
 {
     struct forward *f = step->forward;
-    if (step->row_count <= PREDICTED_ROWS) return begins ? MF_OK : predict_experts(step, next, why);
-    if (has_experts(f, next)) expert_store_expect_rows(f->experts, next, (uint32_t)step->row_count);
+    if (step->row_count <= EXPERT_DECODE_ROWS_MAX)
+        return begins ? MF_OK : predict_experts(step, next, why);
+    if (has_experts(f, next))
+        expert_store_predict_rows(f->experts, next, (uint32_t)step->row_count);
     return MF_OK;
 }
 
@@ -200,12 +202,12 @@ static mf_status run_experts(const struct step *step, uint32_t layer, mf_error *
     struct forward *f = step->forward;
     struct expert_visit visit;
     size_t used = bucket_pairs(f, step->row_count), count;
-    struct expert_wish wish = { .layer = layer,
-                                .experts = f->used_experts,
-                                .count = used,
-                                .rows = (uint32_t)step->row_count,
-                                .uses = f->expert_uses };
-    expert_visit_begin_rows(&visit, f->experts, &wish);
+    struct expert_request request = { .layer = layer,
+                                      .experts = f->used_experts,
+                                      .count = used,
+                                      .rows = (uint32_t)step->row_count,
+                                      .uses = f->expert_uses };
+    expert_visit_begin(&visit, f->experts, &request);
     mf_status status = expect_experts(step, layer + 1, false, why);
     if (status != MF_OK) return status;
     uint64_t time = trace_now(f->backend->tracer);

@@ -19,9 +19,8 @@
 /* Rows whose logits are computed together. */
 enum { LOGIT_ROWS = 16, SPANS_MAX = 64 };
 
-/* Steps of up to so many rows predict what the next layer wants: for each row up to so
- * many times as many experts as it will have.  Steps of more want nearly all. */
-enum { PREDICTED_ROWS = 4, PREDICTED_SHARE = 3 };
+/* Experts predicted for a row: up to this many times the number that it will use. */
+enum { PREDICTED_SHARE = 3 };
 
 /* Looks on (tests, dumps); every function may be NULL. */
 struct observer {

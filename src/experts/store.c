@@ -62,7 +62,7 @@ static mf_status open_reader(struct expert_store *store, enum reading how, mf_er
                                            .file_count = options->directory->file_count,
                                            .engine = options->engine,
                                            .direct = direct,
-                                           .uncached = how != READING_KEPT || options->promise,
+                                           .uncached = how != READING_KEPT || options->hard_limit,
                                            .clock = options->clock,
                                            .factory = options->factory,
                                            .buffer_count = (size_t)store->layers * store->experts };
@@ -160,7 +160,7 @@ static mf_status choose_mode(struct expert_store *store, mf_error *why)
     struct expert_mode_sizes sizes = { .slot_bytes = bytes_of_slots(store),
                                        .file_bytes = bytes_of_files(options->directory),
                                        .budget_bytes = options->budget_bytes,
-                                       .promise = options->promise,
+                                       .hard_limit = options->hard_limit,
                                        .mappable = all_can_be_mapped(options->directory) };
     store->mode = expert_mode_choose(&sizes);
     double mebibyte = 1 << 20;
@@ -207,7 +207,7 @@ static bool take_tables(struct expert_store *store)
     size_t places = (size_t)store->layers * store->experts, slots = store->plan.capacity;
     store->slots = ARENA_NEW(arena, struct expert_slot, slots);
     store->reads = ARENA_NEW(arena, struct slot_read, slots);
-    store->lent = ARENA_NEW(arena, uint8_t, slots);
+    store->memory_states = ARENA_NEW(arena, uint8_t, slots);
     store->slot_of = ARENA_NEW(arena, uint32_t, places);
     store->empty = ARENA_NEW(arena, uint32_t, slots);
     store->empty_count = ARENA_NEW(arena, size_t, store->layers);
@@ -217,12 +217,11 @@ static bool take_tables(struct expert_store *store)
     store->coming.places = ARENA_NEW(arena, uint32_t, store->experts);
     store->prompt_uses = ARENA_NEW(arena, uint8_t, places);
     store->prompt_rows = ARENA_NEW(arena, uint32_t, store->layers);
-    store->one_row = ARENA_NEW(arena, uint32_t, store->experts);
     store->uses = ARENA_NEW(arena, uint64_t, places);
-    return store->slots && store->reads && store->lent && store->slot_of && store->empty &&
+    return store->slots && store->reads && store->memory_states && store->slot_of && store->empty &&
            store->empty_count && store->requests && store->pending && store->missing.places &&
-           store->coming.places && store->prompt_uses && store->prompt_rows && store->one_row &&
-           store->uses && eviction_init(&store->eviction, arena, store->layers, store->experts);
+           store->coming.places && store->prompt_uses && store->prompt_rows && store->uses &&
+           eviction_init(&store->eviction, arena, store->layers, store->experts);
 }
 
 static void link_requests(struct expert_store *store)
@@ -275,22 +274,9 @@ mf_status expert_store_open(struct expert_store **out, const struct expert_store
     slots_reset(store);
     link_requests(store);
     prefetch_init(&store->prefetch, layers_with_experts(store), config->experts_per_token);
-    if (options->promise) async_reader_forget(store->reader); /* weights were read before */
+    if (options->hard_limit) async_reader_forget(store->reader); /* weights were read before */
     *out = store;
     return MF_OK;
-}
-
-mf_status expert_store_new(struct expert_store **out, const mf_allocator *allocator,
-                           const struct tensor_directory *directory,
-                           const struct layer_weights *layers, const struct model_config *config,
-                           uint64_t budget_bytes, mf_error *why)
-{
-    struct expert_store_options options = { .allocator = allocator,
-                                            .directory = directory,
-                                            .layers = layers,
-                                            .config = config,
-                                            .budget_bytes = budget_bytes };
-    return expert_store_open(out, &options, why);
 }
 
 void expert_store_free(struct expert_store *store)
@@ -315,8 +301,9 @@ static void release_slots(struct expert_store *store, const struct slot_class *c
     uint64_t bytes = (class->capacity - class->count) * class->bytes;
     for (size_t i = class->count; i < class->capacity; i++) {
         uint32_t index = (uint32_t)(class->first_slot + i);
-        if (store->lent[index] == MEMORY_LENT) async_reader_unregister_buffer(store->reader, index);
-        store->lent[index] = MEMORY_FRESH;
+        if (store->memory_states[index] == MEMORY_REGISTERED)
+            async_reader_unregister_buffer(store->reader, index);
+        store->memory_states[index] = MEMORY_FRESH;
     }
     if (bytes > 0) madvise(store->memory + from, bytes, MADV_DONTNEED);
 }
@@ -343,8 +330,9 @@ static mf_status begin_streaming(struct expert_store *store, uint64_t budget_byt
     bool padded;
     expert_store_drop_all(store);
     for (uint32_t i = 0; i < store->plan.capacity; i++) {
-        if (store->lent[i] == MEMORY_LENT) async_reader_unregister_buffer(store->reader, i);
-        store->lent[i] = MEMORY_FRESH;
+        if (store->memory_states[i] == MEMORY_REGISTERED)
+            async_reader_unregister_buffer(store->reader, i);
+        store->memory_states[i] = MEMORY_FRESH;
     }
     madvise(store->memory, store->memory_bytes, MADV_DONTNEED);
     store->options.budget_bytes = store->memory_bytes;
@@ -365,8 +353,8 @@ mf_status expert_store_set_budget(struct expert_store *store, uint64_t budget_by
     memory_warmer_stop(&store->warmer);              /* the next read starts it again */
     mf_status status = limit_slots(store, budget_bytes, why);
     if (status != MF_OK) return status;
-    bool promised = store->options.promise && store->options.place == PLACE_BY_SIZE;
-    if (promised && store->memory && store->mode == EXPERTS_RESIDENT && !store->plan.resident) {
+    bool limited = store->options.hard_limit && store->options.place == PLACE_BY_SIZE;
+    if (limited && store->memory && store->mode == EXPERTS_RESIDENT && !store->plan.resident) {
         status = begin_streaming(store, budget_bytes, why);
         if (status != MF_OK) return status;
     }

@@ -11,15 +11,15 @@
 /* ------------------------------------------------------------------- judging */
 
 /* How right were the predictions for this layer? */
-static void judge_predictions(struct expert_store *store, const struct expert_wish *wish)
+static void judge_predictions(struct expert_store *store, const struct expert_request *request)
 {
     size_t kept = 0;
     for (size_t i = 0; i < store->prediction_count; i++) {
         struct prediction prediction = store->predictions[i];
         uint32_t layer = layer_of(store, prediction.place);
-        if (layer > wish->layer) store->predictions[kept++] = prediction;
-        if (layer != wish->layer) continue;
-        bool right = wish->uses[prediction.place % store->experts] > 0;
+        if (layer > request->layer) store->predictions[kept++] = prediction;
+        if (layer != request->layer) continue;
+        bool right = request->uses[prediction.place % store->experts] > 0;
         prefetch_learn(&store->prefetch, prediction.reach, prediction.rank, right);
         store->counters.predictions++;
         store->counters.predictions_right += right;
@@ -36,10 +36,10 @@ static void begin_token(struct expert_store *store)
 }
 
 /* What has the visit that ends cost in time?  Those of prompts say nothing. */
-static void judge_time(struct expert_store *store, const struct expert_wish *wish, double now)
+static void judge_time(struct expert_store *store, const struct expert_request *request, double now)
 {
-    bool decode = wish->rows <= DECODE_ROWS_MAX && store->visit_rows == wish->rows;
-    if (decode && wish->layer > store->visit_layer)
+    bool decode = request->rows <= EXPERT_DECODE_ROWS_MAX && store->visit_rows == request->rows;
+    if (decode && request->layer > store->visit_layer)
         prefetch_visit(&store->prefetch, now - store->visit_at,
                        store->counters.wait_seconds - store->waited_then,
                        store->counters.predict_seconds - store->predicted_then);
@@ -47,19 +47,19 @@ static void judge_time(struct expert_store *store, const struct expert_wish *wis
         begin_token(store);
 }
 
-static void remember_prompt(struct expert_store *store, const struct expert_wish *wish)
+static void remember_prompt(struct expert_store *store, const struct expert_request *request)
 {
-    uint8_t *uses = store->prompt_uses + place_of(store, wish->layer, 0);
-    if (wish->rows <= DECODE_ROWS_MAX) return;
-    store->prompt_rows[wish->layer] = wish->rows;
-    for (uint32_t e = 0; e < store->experts; e++) uses[e] = wish->uses[e] > 0;
+    uint8_t *uses = store->prompt_uses + place_of(store, request->layer, 0);
+    if (request->rows <= EXPERT_DECODE_ROWS_MAX) return;
+    store->prompt_rows[request->layer] = request->rows;
+    for (uint32_t e = 0; e < store->experts; e++) uses[e] = request->uses[e] > 0;
 }
 
-void ahead_judge(struct expert_store *store, const struct expert_wish *wish, double now)
+void ahead_judge(struct expert_store *store, const struct expert_request *request, double now)
 {
-    judge_time(store, wish, now);
-    judge_predictions(store, wish);
-    remember_prompt(store, wish);
+    judge_time(store, request, now);
+    judge_predictions(store, request);
+    remember_prompt(store, request);
     store->ahead_layer = NO_LAYER;
     store->coming.count = store->coming.next = 0;
 }
@@ -78,7 +78,7 @@ bool ahead_is_on(const struct expert_store *store)
     return !is_idle(store) && (store->options.ahead == AHEAD_ALWAYS || store->prefetch.on);
 }
 
-uint32_t expert_store_wants_predictions(struct expert_store *store, uint32_t reach)
+uint32_t expert_store_predictable_ranks(struct expert_store *store, uint32_t reach)
 {
     store->asked_at = clock_now(store->options.clock);
     return ahead_is_on(store) ? prefetch_ranks(&store->prefetch, reach) : 0;
@@ -121,8 +121,8 @@ static void rank_predictions(struct expert_store *store, uint32_t layer, uint32_
     }
 }
 
-void expert_store_expect(struct expert_store *store, uint32_t layer, uint32_t reach,
-                         const uint32_t *experts, const float *weights, size_t count)
+void expert_store_predict(struct expert_store *store, uint32_t layer, uint32_t reach,
+                          const uint32_t *experts, const float *weights, size_t count)
 {
     struct async_read *reads = NULL, **end = &reads;
     bool on = ahead_is_on(store);
@@ -151,10 +151,10 @@ static bool want_most(const struct expert_store *store, uint32_t rows)
     return left <= 0.5f;
 }
 
-void expert_store_expect_rows(struct expert_store *store, uint32_t layer, uint32_t rows)
+void expert_store_predict_rows(struct expert_store *store, uint32_t layer, uint32_t rows)
 {
     if (is_idle(store)) return;
-    if (rows <= DECODE_ROWS_MAX || !want_most(store, rows)) return;
+    if (rows <= EXPERT_DECODE_ROWS_MAX || !want_most(store, rows)) return;
     bool known = store->prompt_rows[layer] >= rows / 2;
     store->ahead_layer = layer;
     store->coming.count = store->coming.next = 0;

@@ -1,10 +1,10 @@
 /* store_internal.h: what the parts of the store share; for src/experts/store*.c only.
  *
- *     store.c          making, budget, numbers
- *     store_slots.c    who has a slot, who has to go
- *     store_reading.c  from slots to reads and back
+ *     store.c          open, budget, statistics
+ *     store_slots.c    slots and eviction
+ *     store_reading.c  reads into slots
  *     store_visit.c    visits and leases
- *     store_ahead.c    what is read before it is asked for
+ *     store_ahead.c    read-ahead
  *     store_check.c    the invariants
  */
 #ifndef EXPERTS_STORE_INTERNAL_H
@@ -18,10 +18,9 @@
 #include "experts/warm_memory.h"
 
 enum {
-    REQUESTS = 1024,                               /* reads that may be submitted at a time */
-    VICTIMS_MAX = 64,                              /* found in one look at the slots */
-    PREDICTIONS = PREFETCH_RANKS * PREFETCH_REACH, /* that have not come true or false yet */
-    DECODE_ROWS_MAX = 4 /* a step of more rows wants too many experts to predict each */
+    REQUESTS = 1024,                              /* reads that may be outstanding */
+    VICTIMS_MAX = 64,                             /* found in one scan of the slots */
+    PREDICTIONS = PREFETCH_RANKS * PREFETCH_REACH /* whose outcome is not known yet */
 };
 
 #define NO_SLOT  UINT32_MAX
@@ -30,25 +29,25 @@ enum {
 
 enum slot_state { SLOT_EMPTY, SLOT_READING, SLOT_READY, SLOT_FAILED };
 
-/* The reader is told of a slot's memory when it is used for the second time: to pin pages that
- * were never touched means to clear them, which the read itself does beside the owner. */
-enum slot_memory { MEMORY_FRESH, MEMORY_TOUCHED, MEMORY_LENT };
+/* A slot's memory is registered with the reader at its second use.  Registering untouched pages
+ * would fault them in on the owner's thread; after the first read they are present. */
+enum slot_memory { MEMORY_FRESH, MEMORY_TOUCHED, MEMORY_REGISTERED };
 
-/* Small, for all of them are looked at when a victim is sought. */
+/* Kept small: a search for victims scans all of them. */
 struct expert_slot {
-    uint32_t place; /* layer x experts + expert that it holds or awaits; NO_PLACE: empty */
+    uint32_t place; /* layer x experts + expert that it holds or reads; NO_PLACE: empty */
     uint32_t leases;
     uint64_t wanted; /* number of the visit that waits for it */
     uint8_t state;
-    bool ahead;     /* read ahead, and no visit has asked for it yet */
+    bool ahead;     /* read ahead and not yet requested by a visit */
     bool inherited; /* its read had begun before the visit that waits for it */
     uint16_t pieces_left;
 };
 
-/* Of a slot: what its read has brought, and the first piece that failed. */
+/* Of a slot: the bytes that its read has brought, and its first failure. */
 struct slot_read {
     uint64_t bytes;
-    bool ahead; /* it was begun ahead */
+    bool ahead; /* it started as a read-ahead */
     int error;
     uint32_t file;
     uint64_t offset;
@@ -58,15 +57,15 @@ struct slot_read {
 /* An expert that was not in memory when it was predicted. */
 struct prediction {
     uint32_t place;
-    uint16_t reach, rank; /* said so many visits before its layer's, at this rank */
+    uint16_t reach, rank; /* made `reach` visits before its layer's, at this rank */
 };
 
 struct victim {
-    float distance; /* expected visits until it is used */
+    float distance; /* expected visits until its next use */
     uint32_t slot;
 };
 
-/* Experts whose reads are to begin, in this order. */
+/* Experts to be read, in this order. */
 struct place_list {
     uint32_t *places; /* [experts] */
     size_t count, next;
@@ -86,11 +85,11 @@ struct expert_store {
     uint64_t *layer_bytes; /* [layers] of a slot */
     struct slot_plan plan;
     uint8_t *memory;
-    uint64_t memory_bytes; /* for the plan that was made first; no later one takes more */
+    uint64_t memory_bytes; /* of the first plan; later ones take no more */
     struct memory_warmer warmer;
     struct expert_slot *slots; /* [plan.capacity] */
     struct slot_read *reads;   /* [plan.capacity] */
-    uint8_t *lent;             /* [plan.capacity] enum slot_memory */
+    uint8_t *memory_states;    /* [plan.capacity] enum slot_memory */
     uint32_t *slot_of;         /* [layers x experts], NO_SLOT: not in memory */
     uint32_t *empty;           /* [plan.capacity] those of a class from its first slot on */
     size_t *empty_count;       /* [classes, at most layers] */
@@ -102,24 +101,24 @@ struct expert_store {
     struct async_read *free_requests; /* linked */
     size_t free_count;
 
-    /* of the visit at hand */
+    /* of the current visit */
     uint64_t visit; /* its number */
     uint32_t visit_layer, visit_rows;
     double visit_at;                    /* when it began … */
     double waited_then, predicted_then; /* … and what the counters said then */
     uint32_t *pending;                  /* [experts] asked for and not yet handed out */
     size_t pending_count;
-    struct place_list missing; /* by place in the file */
-    uint32_t *one_row;         /* [experts] what a visit without numbers stands for */
+    struct place_list missing; /* by offset in the file */
 
     struct prefetch prefetch;
-    uint32_t ahead_layer; /* of which a prompt will want nearly all experts; NO_LAYER: none */
+    uint32_t ahead_layer; /* whose experts a prompt will nearly all use; NO_LAYER: none */
     struct prediction predictions[PREDICTIONS];
     size_t prediction_count;
-    struct place_list coming; /* what a prompt will want of that layer, by place in the file */
-    uint8_t *prompt_uses;     /* [layers x experts] did the last piece of a prompt want it? */
-    uint32_t *prompt_rows;    /* [layers] how many rows that piece had; 0: none yet */
-    double asked_at;          /* when predictions were wanted */
+    struct place_list
+        coming;            /* experts of that layer that a prompt will use, by offset in the file */
+    uint8_t *prompt_uses;  /* [layers x experts] whether the last chunk of a prompt used it */
+    uint32_t *prompt_rows; /* [layers] rows of that chunk; 0: none yet */
+    double asked_at;       /* when predicting began */
 
     uint64_t *uses; /* [layers x experts] */
     struct expert_counters counters;
@@ -196,7 +195,7 @@ void visit_end(struct expert_store *store);
 
 /* A visit begins, and its experts have not been looked for yet: what does it say about
  * the predictions, and about the time since the visit before? */
-void ahead_judge(struct expert_store *store, const struct expert_wish *wish, double now);
+void ahead_judge(struct expert_store *store, const struct expert_request *request, double now);
 
 /* Whether a token's experts are read ahead now. */
 bool ahead_is_on(const struct expert_store *store);

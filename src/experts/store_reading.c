@@ -35,13 +35,14 @@ static struct async_read *take_request(struct expert_store *store)
     return read;
 }
 
-static void lend_memory(struct expert_store *store, uint32_t index, uint32_t place, uint8_t *memory)
+static void register_memory(struct expert_store *store, uint32_t index, uint32_t place,
+                            uint8_t *memory)
 {
-    if (store->lent[index] == MEMORY_LENT) return;
+    if (store->memory_states[index] == MEMORY_REGISTERED) return;
     if (store->mode == EXPERTS_STREAMED)
         memory_warmer_start(&store->warmer, &store->plan, store->memory);
     const struct slot_class *class = &store->plan.classes[class_of(store, place)];
-    if (store->lent[index]++ == MEMORY_TOUCHED)
+    if (store->memory_states[index]++ == MEMORY_TOUCHED)
         async_reader_register_buffer(store->reader, index, memory, class->bytes);
 }
 
@@ -55,7 +56,7 @@ bool reading_begin(struct expert_store *store, struct async_read **list, uint32_
     if (index == NO_SLOT) return false;
     bool checked = is_checked(store, place) && layout.piece_count == 1; /* packed: always one */
     uint8_t *memory = store->maps ? NULL : slots_memory(store, index, place);
-    if (!store->maps) lend_memory(store, index, place, memory);
+    if (!store->maps) register_memory(store, index, place, memory);
     store->slots[index] = (struct expert_slot){ .place = place,
                                                 .wanted = ahead ? 0 : store->visit,
                                                 .state = SLOT_READING,

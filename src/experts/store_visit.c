@@ -44,39 +44,29 @@ static void want(struct expert_store *store, uint32_t place)
 
 /* With few slots everything that is ready is handed out a part at a time, so that
  * there are slots left to be read into. */
-void expert_visit_begin_rows(struct expert_visit *visit, struct expert_store *store,
-                             const struct expert_wish *wish)
+void expert_visit_begin(struct expert_visit *visit, struct expert_store *store,
+                        const struct expert_request *request)
 {
     double now = clock_now(store->options.clock);
     reading_collect(store, false);
     visit_end(store);
-    ahead_judge(store, wish, now);
+    ahead_judge(store, request, now);
     if (!store->plan.resident)
-        eviction_visit(&store->eviction, wish->layer, wish->uses, wish->rows);
-    store->visit_layer = wish->layer;
-    store->visit_rows = wish->rows;
+        eviction_visit(&store->eviction, request->layer, request->uses, request->rows);
+    store->visit_layer = request->layer;
+    store->visit_rows = request->rows;
     store->visit_at = now;
     store->waited_then = store->counters.wait_seconds;
     store->predicted_then = store->counters.predict_seconds;
-    store->pending_count = wish->count;
-    for (size_t i = 0; i < wish->count; i++) {
-        store->pending[i] = wish->experts[i];
-        want(store, place_of(store, wish->layer, wish->experts[i]));
+    store->pending_count = request->count;
+    for (size_t i = 0; i < request->count; i++) {
+        store->pending[i] = request->experts[i];
+        want(store, place_of(store, request->layer, request->experts[i]));
     }
     async_reader_cancel_ahead(store->reader); /* who is wanted has been promoted */
     reading_begin_list(store, &store->missing, -1.0f, false);
-    *visit = (struct expert_visit){ .store = store, .layer = wish->layer, .number = store->visit };
-}
-
-void expert_visit_begin(struct expert_visit *visit, struct expert_store *store, uint32_t layer,
-                        const uint32_t *experts, size_t count)
-{
-    memset(store->one_row, 0, store->experts * sizeof *store->one_row);
-    for (size_t i = 0; i < count; i++) store->one_row[experts[i]] = 1;
-    struct expert_wish wish = {
-        .layer = layer, .experts = experts, .count = count, .rows = 1, .uses = store->one_row
-    };
-    expert_visit_begin_rows(visit, store, &wish);
+    *visit =
+        (struct expert_visit){ .store = store, .layer = request->layer, .number = store->visit };
 }
 
 /* -------------------------------------------------------------------- next */

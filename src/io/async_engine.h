@@ -39,9 +39,6 @@ struct read_queue {
     uint32_t count;
 };
 
-void read_queue_put(struct read_queue *queue, struct async_read *read);
-struct async_read *read_queue_take(struct read_queue *queue); /* NULL: empty */
-
 /* Takes reads from the reader's queues and carries them out. */
 struct read_engine {
     const struct read_engine_functions {

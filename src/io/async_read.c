@@ -12,7 +12,7 @@
 
 /* ------------------------------------------------------------------ queues */
 
-void read_queue_put(struct read_queue *queue, struct async_read *read)
+static void read_queue_put(struct read_queue *queue, struct async_read *read)
 {
     read->next = NULL;
     if (queue->tail)
@@ -23,7 +23,8 @@ void read_queue_put(struct read_queue *queue, struct async_read *read)
     queue->count++;
 }
 
-struct async_read *read_queue_take(struct read_queue *queue)
+/* NULL: empty. */
+static struct async_read *read_queue_take(struct read_queue *queue)
 {
     struct async_read *read = queue->head;
     if (!read) return NULL;

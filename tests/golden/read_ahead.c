@@ -8,6 +8,7 @@
 
 #include "api/handles.h"
 #include "experts/prefetch.h"
+#include "support/one_row.h"
 #include "support/virtual_disk.h"
 
 #include <stdio.h>
@@ -134,7 +135,7 @@ struct outcome {
 static void expect_next(struct expert_store *store, struct virtual_disk *disk,
                         const struct choice *next, uint32_t layer, uint32_t reach)
 {
-    uint32_t ranks = expert_store_wants_predictions(store, reach);
+    uint32_t ranks = expert_store_predictable_ranks(store, reach);
     const float *all = next->said[reach - 1].weights;
     uint32_t ids[PREDICTED];
     float weights[PREDICTED];
@@ -148,7 +149,7 @@ static void expect_next(struct expert_store *store, struct virtual_disk *disk,
         ids[count] = next->said[reach - 1].experts[i];
         weights[count++] = all[i];
     }
-    expert_store_expect(store, layer, reach, ids, weights, count);
+    expert_store_predict(store, layer, reach, ids, weights, count);
 }
 
 static void replay_layer(struct expert_store *store, struct virtual_disk *disk, size_t token,
@@ -160,7 +161,7 @@ static void replay_layer(struct expert_store *store, struct virtual_disk *disk, 
     mf_status status = MF_OK;
     size_t given, total = 0;
     virtual_disk_spend(disk, mixer_seconds);
-    expert_visit_begin(&visit, store, layer, choice->wanted, PER_TOKEN);
+    visit_one_row(&visit, store, layer, choice->wanted, PER_TOKEN);
     for (uint32_t reach = 1; reach <= PREFETCH_REACH; reach++)
         if (layer + reach < model->model.config.layer_count)
             expect_next(store, disk, choice + reach, layer + reach, reach);

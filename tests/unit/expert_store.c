@@ -8,6 +8,7 @@
 #include "experts/store.h"
 #include "support/failing_allocator.h"
 #include "support/failing_files.h"
+#include "support/one_row.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -106,7 +107,7 @@ static bool open_files(enum read_engine_kind engine, const mf_files *functions, 
                                             .layers = layers,
                                             .config = &config,
                                             .budget_bytes = budget,
-                                            .promise = true,
+                                            .hard_limit = true,
                                             .engine = engine,
                                             .ahead = ahead,
                                             .place = place };
@@ -203,7 +204,7 @@ static mf_status visit_all(uint32_t layer, const uint32_t *experts, size_t count
     bool seen[EXPERTS] = { 0 };
     size_t total = 0, given;
     mf_status status = MF_OK;
-    expert_visit_begin(&visit, store, layer, experts, count);
+    visit_one_row(&visit, store, layer, experts, count);
     while ((given = expert_visit_next(&visit, leases, capacity, &status, why)) > 0) {
         assert_true(given <= capacity);
         assert_true(expert_store_check_invariants(store));
@@ -225,6 +226,16 @@ enum { LARGEST_SLOT = 8192, LEAST = (PER_TOKEN + 2) * LARGEST_SLOT, ENOUGH = 64 
 
 /* For tests that run once with each engine. */
 static enum read_engine_kind threads_engine = READ_ENGINE_THREADS, uring_engine = READ_ENGINE_URING;
+
+static mf_status open_other(struct expert_store **out, uint64_t budget, mf_error *why)
+{
+    struct expert_store_options options = { .allocator = &heap.allocator,
+                                            .directory = &directory,
+                                            .layers = layers,
+                                            .config = &config,
+                                            .budget_bytes = budget };
+    return expert_store_open(out, &options, why);
+}
 
 /* ------------------------------------------------------------------- tests */
 
@@ -255,9 +266,7 @@ static void a_budget_for_too_few_is_refused(void **state)
     assert_true(open_store(READ_ENGINE_THREADS, LEAST));
     assert_int_equal(expert_store_sizes(store).slots, PER_TOKEN + 2);
     struct expert_store *other;
-    assert_int_equal(
-        expert_store_new(&other, &heap.allocator, &directory, layers, &config, LEAST - 1, &why),
-        MF_ERR_MEMORY);
+    assert_int_equal(open_other(&other, LEAST - 1, &why), MF_ERR_MEMORY);
     assert_null(other);
     assert_non_null(strstr(why.text, "6 of them"));
     close_store();
@@ -268,12 +277,12 @@ static void expect_something(void)
 {
     uint32_t experts[2 * PER_TOKEN];
     float weights[2 * PER_TOKEN];
-    if (!expert_store_wants_predictions(store, 1)) return;
+    if (!expert_store_predictable_ranks(store, 1)) return;
     for (size_t i = 0; i < 2 * PER_TOKEN; i++) {
         experts[i] = (uint32_t)(rand() % EXPERTS);
         weights[i] = (float)rand();
     }
-    expert_store_expect(store, random_layer(), 1, experts, weights, 2 * PER_TOKEN);
+    expert_store_predict(store, random_layer(), 1, experts, weights, 2 * PER_TOKEN);
     assert_true(expert_store_check_invariants(store));
 }
 
@@ -298,7 +307,7 @@ static void leases_show_the_file_after_any_visits(void **state)
                 struct expert_visit visit;
                 struct expert_lease lease;
                 mf_status status = MF_OK;
-                expert_visit_begin(&visit, store, layer, experts, count);
+                visit_one_row(&visit, store, layer, experts, count);
                 if (rand() % 2) expect_something();
                 if (expert_visit_next(&visit, &lease, 1, &status, NULL)) {
                     check_lease(&lease, layer);
@@ -350,7 +359,7 @@ static void the_mode_follows_the_sizes(void **state)
         sizes.budget_bytes = cases[i].budget;
         assert_int_equal(expert_mode_choose(&sizes), cases[i].mode);
         struct expert_mode_sizes limited = sizes, other = sizes;
-        limited.promise = true;
+        limited.hard_limit = true;
         other.mappable = false;
         enum expert_mode unmapped = cases[i].budget < 90 ? EXPERTS_STREAMED : EXPERTS_RESIDENT;
         assert_int_equal(expert_mode_choose(&limited), unmapped);
@@ -453,7 +462,7 @@ static void leases_outlive_visits(void **state)
             mf_status status;
             layer = random_layer();
             choose_experts(experts, 1);
-            expert_visit_begin(&visit, store, layer, experts, 1);
+            visit_one_row(&visit, store, layer, experts, 1);
             assert_int_equal(expert_visit_next(&visit, &held[count], 1, &status, NULL), 1);
             held_layer[count++] = layer;
         }
@@ -478,7 +487,7 @@ static void a_visit_ends_with_an_error_when_all_slots_are_leased(void **state)
     mf_error why = { 0 };
     assert_true(open_store(READ_ENGINE_THREADS, LEAST));
     for (uint32_t e = 0; e < EXPERTS; e++) experts[e] = e;
-    expert_visit_begin(&visit, store, 2, experts, EXPERTS);
+    visit_one_row(&visit, store, 2, experts, EXPERTS);
     for (;;) {
         size_t more = expert_visit_next(&visit, leases + given, 1, &status, &why);
         if (more == 0) break;
@@ -510,10 +519,10 @@ static void predictions_come_true(void **state)
     ahead = AHEAD_ALWAYS;
     assert_true(open_store(READ_ENGINE_THREADS, 4 * LEAST));
     assert_int_equal(visit_all(0, others, 2, 2, NULL), MF_OK);
-    assert_true(expert_store_wants_predictions(store, 1));
-    expert_store_expect(store, 2, 1, experts, weights, 3);
+    assert_true(expert_store_predictable_ranks(store, 1));
+    expert_store_predict(store, 2, 1, experts, weights, 3);
     assert_int_equal(visit_all(0, others, 2, 2, NULL), MF_OK); /* stops what has not begun */
-    expert_store_expect(store, 2, 1, experts, weights, 3);
+    expert_store_predict(store, 2, 1, experts, weights, 3);
     assert_int_equal(visit_all(2, experts, 3, 3, NULL), MF_OK);
     struct expert_counters c = expert_store_counters(store);
     assert_true(c.ahead_reads >= 3);
@@ -525,13 +534,13 @@ static void predictions_come_true(void **state)
     /* One who asks for no predictions gets none; a complete store wants none. */
     ahead = AHEAD_NEVER;
     assert_true(open_store(READ_ENGINE_THREADS, LEAST));
-    assert_false(expert_store_wants_predictions(store, 1));
+    assert_false(expert_store_predictable_ranks(store, 1));
     close_store();
     ahead = AHEAD_ALWAYS;
     assert_true(open_store(READ_ENGINE_THREADS, ENOUGH));
-    assert_true(expert_store_wants_predictions(store, 1));
+    assert_true(expert_store_predictable_ranks(store, 1));
     read_everything();
-    assert_false(expert_store_wants_predictions(store, 1)); /* it is complete */
+    assert_false(expert_store_predictable_ranks(store, 1)); /* it is complete */
     close_store();
     ahead = AHEAD_MEASURED;
 }
@@ -547,8 +556,8 @@ static void wrong_predictions_are_waste(void **state)
     /* On a busy machine the readers may need a while to get to what is only expected. */
     for (int round = 0; round < 20 || (!expert_store_counters(store).ahead_reads && round < 9999);
          round++) {
-        assert_true(expert_store_wants_predictions(store, 1));
-        expert_store_expect(store, 2, 1, wrong, weights, 2);
+        assert_true(expert_store_predictable_ranks(store, 1));
+        expert_store_predict(store, 2, 1, wrong, weights, 2);
         if (round >= 20) usleep(1000);
         assert_int_equal(visit_all(2, needed, 4, 4, NULL), MF_OK);
         assert_int_equal(visit_all(4, needed, 4, 4, NULL), MF_OK);
@@ -606,10 +615,10 @@ static void another_visit_ends_the_first(void **state)
     struct expert_lease lease;
     mf_status status;
     assert_true(open_store(READ_ENGINE_THREADS, ENOUGH));
-    expert_visit_begin(&first, store, 0, experts, 3);
+    visit_one_row(&first, store, 0, experts, 3);
     assert_int_equal(expert_visit_next(&first, &lease, 1, &status, NULL), 1);
     expert_lease_end(&lease);
-    expert_visit_begin(&second, store, 3, experts, 3);
+    visit_one_row(&second, store, 3, experts, 3);
     assert_int_equal(expert_visit_next(&second, &lease, 1, &status, NULL), 1);
     expert_lease_end(&lease);
     assert_int_equal(expert_visit_next(&first, &lease, 1, &status, NULL), 0);
@@ -733,7 +742,7 @@ static bool leave_a_read_behind(void)
     assert_int_equal(visit_all(2, both, 2, 2, &why), MF_ERR_IO);
     if (gate.owner_came) return false;
     assert_non_null(strstr(why.text, "expert 2"));
-    expert_visit_begin(&visit, store, 2, left_over, 1);
+    visit_one_row(&visit, store, 2, left_over, 1);
     sem_post(&gate.opened);
     assert_int_equal(expert_visit_next(&visit, &lease, 1, &status, &why), 1);
     assert_int_equal(gate.failures_left, 0);
@@ -789,8 +798,7 @@ static void without_memory_there_is_no_store(void **state)
     for (uint64_t nth = 1;; nth++) {
         struct expert_store *other;
         failing_allocator_arm(&heap, nth);
-        mf_status status =
-            expert_store_new(&other, &heap.allocator, &directory, layers, &config, 2 * LEAST, NULL);
+        mf_status status = open_other(&other, 2 * LEAST, NULL);
         bool fired = failing_allocator_disarm(&heap);
         if (!fired) assert_int_equal(status, MF_OK);
         if (status != MF_OK) assert_int_equal(status, MF_ERR_MEMORY);
