@@ -22,15 +22,17 @@ enum reasoning_view reasoning_view_named(const char *name, const struct terminal
 
 static void show_text(struct answer *answer, const char *text, size_t length)
 {
-    if (length == 0) return;
-    output_write(text, length);
+    if (length == 0 || answer->options.silent) return;
+    shown_write(&answer->shown, text, length);
     answer->line_open = text[length - 1] != '\n';
 }
 
-static void set_style(const struct answer *answer, enum style style)
+static void set_style(struct answer *answer, enum style style)
 {
     const char *escape = terminal_style(answer->options.terminal->colour_out, style);
 
+    if (answer->options.silent) return;
+    shown_flush(&answer->shown);
     output_write(escape, strlen(escape));
 }
 
@@ -46,6 +48,7 @@ static void begin_reasoning(struct answer *answer)
     set_style(answer, STYLE_DIM);
     if (answer->options.view == REASONING_FOLD && answer->options.terminal->out) {
         show_text(answer, "thinking …", strlen("thinking …"));
+        shown_flush(&answer->shown);
     }
 }
 
@@ -56,8 +59,11 @@ static void end_reasoning(struct answer *answer)
 
     if (answer->options.view == REASONING_HIDE) return;
     if (answer->options.view == REASONING_FOLD) {
-        length = snprintf(line, sizeof line, "%sthought for %.1f s",
-                          answer->options.terminal->out ? "\r\033[K" : "",
+        if (answer->options.terminal->out && !answer->options.silent) {
+            shown_flush(&answer->shown);
+            output_write("\r\033[K", 4);
+        }
+        length = snprintf(line, sizeof line, "thought for %.1f s",
                           clock_seconds() - answer->reasoning_started);
         show_text(answer, line, (size_t)length);
     }
@@ -200,6 +206,7 @@ mf_status answer_begin(struct answer *out, const struct answer_options *options,
     mf_status status;
 
     *out = (struct answer){ .options = *options };
+    shown_begin(&out->shown, options->terminal->out, terminal_width());
     text.family = options->family;
     parser.family = options->family;
     parser.tools = options->tools;
@@ -251,6 +258,7 @@ void answer_end(struct answer *answer)
     if (answer->parser) mf_parser_finish(answer->parser, NULL);
     enter_part(answer, PART_NONE); /* leaves the reasoning, if the answer ended in it */
     end_line(answer);
+    shown_flush(&answer->shown);
 }
 
 void answer_free(struct answer *answer)

@@ -11,6 +11,7 @@
 
 #include "common/json.h"
 #include "common/lists.h"
+#include "shown.h"
 #include "terminal.h"
 
 enum reasoning_view {
@@ -33,6 +34,7 @@ struct answer_options {
     mf_reasoning reasoning; /* of the prompt */
     enum reasoning_view view;
     mf_stops *stops; /* that end the answer; NULL: none */
+    bool silent;     /* only remembered */
 };
 
 enum answer_part { PART_NONE, PART_REASONING, PART_CONTENT, PART_CALL };
@@ -44,6 +46,7 @@ struct answer {
     struct byte_list reasoning, content;
     json_t *calls; /* array, as the OpenAI interface has them, which is what templates expect */
     struct byte_list call_name, call_id, call_arguments; /* of the present one */
+    struct shown shown;                                  /* what a terminal gets */
     enum answer_part part;                               /* that is being shown */
     double reasoning_started;                            /* seconds of the clock */
     bool line_open; /* the last character shown is not a newline */

@@ -2,6 +2,7 @@
 #include "command.h"
 #include "json_lines.h"
 #include "model_path.h"
+#include "shown.h"
 #include "terminal.h"
 
 #include "common/basics.h"
@@ -114,7 +115,8 @@ static void print_unknown(const struct inspection *i)
 
     for (; mf_description_unknown(i->description, count, &tensor); count++) {
         if (count == 0) printf("not known, and not used\n");
-        if (count < SHOWN) printf("  %s  %s %s\n", tensor.name, tensor.format, tensor.shape);
+        if (count >= SHOWN) continue;
+        visible_printf(stdout, "  %s  %s %s\n", tensor.name, tensor.format, tensor.shape);
     }
     if (count > SHOWN) printf("  and %zu more; --json lists them all\n", count - SHOWN);
 }
@@ -163,14 +165,15 @@ static void print_table(const struct inspection *i)
     const mf_description_info *info = &i->info;
     char size[32], all[32], experts[32], active[32];
 
-    printf("model       %s\n", info->name);
-    printf("family      %s%s\n", info->family, info->supported ? "" : " (cannot be run)");
+    visible_printf(stdout, "model       %s\n", info->name);
+    visible_printf(stdout, "family      %s%s\n", info->family,
+                   info->supported ? "" : " (cannot be run)");
     printf("files       %llu %s, %s\n", (unsigned long long)info->file_count, info->layout,
            size_text(info->bytes, size, sizeof size));
     if (info->packed_layout) {
-        printf("packed      layout %s, from %s (%s); experts %s, the rest %s\n",
-               info->packed_layout, info->packed_name, info->packed_kind, info->packed_experts,
-               info->packed_rest);
+        visible_printf(stdout, "packed      layout %s, from %s (%s); experts %s, the rest %s\n",
+                       info->packed_layout, info->packed_name, info->packed_kind,
+                       info->packed_experts, info->packed_rest);
     }
     if (info->supported) {
         printf("weights     %s, %s in experts, %s per token\n",
@@ -185,7 +188,7 @@ static void print_table(const struct inspection *i)
     if (info->supported) {
         print_plan(&i->plan);
     } else {
-        printf("it cannot be run: %s\n", info->problem);
+        visible_printf(stdout, "it cannot be run: %s\n", info->problem);
     }
 }
 

@@ -2,6 +2,7 @@
 
 #include "streams.h"
 
+#include <stdarg.h>
 #include <string.h>
 #include <wchar.h>
 
@@ -57,6 +58,17 @@ void visible_print(FILE *stream, const char *text)
         text += bytes;
         length -= bytes;
     }
+}
+
+void visible_printf(FILE *stream, const char *format, ...)
+{
+    char text[4096];
+    va_list list;
+
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    visible_print(stream, text);
 }
 
 /* ----------------------------------------------------------------- wrapping */

@@ -8,6 +8,8 @@
 #ifndef CLI_SHOWN_H
 #define CLI_SHOWN_H
 
+#include "moeflux.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -37,5 +39,8 @@ void shown_flush(struct shown *shown);
 
 /* One line of `text` to `stream`, control characters made visible; newlines are kept. */
 void visible_print(FILE *stream, const char *text);
+
+/* The same of a formatted text, of at most 4096 bytes. */
+void visible_printf(FILE *stream, const char *format, ...) MF_PRINTF(2, 3);
 
 #endif

@@ -1,6 +1,6 @@
 #!/bin/sh
 # What a terminal shows and how it is left: input without a UTF-8 locale, Ctrl-C above the last
-# row of the input, echo after signals, control characters.
+# row of the input, echo after signals, control characters, words at the end of a line.
 #     terminal.sh PROGRAM
 set -u
 program=$1
@@ -80,10 +80,30 @@ for signal in TERM QUIT TSTP; do
     kill -KILL "$pid" 2> /dev/null
 done
 
-# Control characters of a file are shown, not obeyed.
+# Control characters of an answer are shown, not obeyed; in a pipe the bytes are exact.
+printf 'root ::= "\\x1b[31mRED\\x1b]0;pwned\\x07 \\x1b[2J\\u009b1m"' > "$home/esc.gbnf"
+start 80 "$clean '$program' run -q --no-think --grammar $home/esc.gbnf hi"
+wait_for '\x1b[31mRED\x1b]0;pwned\x07 \x1b[2J\u009b1m'
+[ "$(mux display -p -t chat '#{pane_title}')" != pwned ] || fail 'the title was set'
+[ "$("$program" run -q --no-think --grammar "$home/esc.gbnf" hi | od -An -tx1 | tr -d ' \n' | head -c 10)" = 1b5b33316d ] ||
+    fail 'the bytes in a pipe are not exact'
 mkdir "$home/evil"
 printf '{"model_type":"a\\u001b[31mred","num_experts":2}' > "$home/evil/config.json"
 ln -s "$MOEFLUX_SOURCE/models/pebble/"model* "$home/evil/"
 "$program" run -m "$home/evil" hi 2>&1 | grep -qF 'a\x1b[31mred' || fail 'an error shows a control character'
 
+"$program" inspect -m "$home/evil" 2>&1 > "$home/inspected" | cat
+grep -qF 'a\x1b[31mred' "$home/inspected" || fail 'inspect does not show what a file says'
+grep -q "$(printf '\033')" "$home/inspected" && fail 'inspect shows a control character'
+
+# Words are not cut at the end of a line, except in a pipe, where no line is broken.
+printf 'root ::= "alpha bravo charlie delta echo foxtrot golf hotel india juliet kilo lima mike"' > "$home/words.gbnf"
+start 40 "$clean '$program' run -q --no-think --grammar $home/words.gbnf hi"
+wait_for 'lima mike'
+for word in alpha bravo charlie delta foxtrot hotel india juliet kilo; do
+    screen | grep -qw "$word" || fail "$word was cut"
+done
+screen | grep -q '^alpha bravo charlie delta echo foxtrot$' || fail 'the line breaks elsewhere'
+[ "$("$program" run -q --no-think --grammar "$home/words.gbnf" hi | wc -l)" = 1 ] ||
+    fail 'a pipe was wrapped'
 echo 'terminal: all right'
