@@ -16,9 +16,11 @@ enum { PATH_BYTES_MAX = 4096 };
 
 struct chat_command {
     const char *name;
+    const char *other;    /* a second name, or NULL */
     const char *argument; /* NULL: none */
     const char *help;
     bool (*run)(struct runner *runner, const char *argument); /* false: leave */
+    bool loses; /* something of the conversation: never proposed for a mistyped name */
 };
 
 /* A dim line that is not part of the conversation. */
@@ -28,10 +30,13 @@ static void say(const struct runner *runner, const char *format, ...)
 {
     va_list list;
 
-    fputs(terminal_style(runner->terminal.colour_out, STYLE_DIM), stdout);
+    char text[2048];
+
     va_start(list, format);
-    vprintf(format, list);
+    vsnprintf(text, sizeof text, format, list);
     va_end(list);
+    fputs(terminal_style(runner->terminal.colour_out, STYLE_DIM), stdout);
+    visible_print(stdout, text);
     printf("%s\n", terminal_style(runner->terminal.colour_out, STYLE_PLAIN));
 }
 
@@ -167,15 +172,131 @@ static bool command_load(struct runner *runner, const char *argument)
 
 static void answer_last(struct runner *runner, size_t before);
 
-/* What a tool that the model called gave back: the model goes on with it. */
+/* How many calls of the last answer have no result yet. */
+static size_t open_calls(const struct conversation *conversation)
+{
+    size_t count = json_array_size(conversation->messages), results = 0;
+
+    for (size_t i = count; i > 0; i--) {
+        const json_t *message = json_array_get(conversation->messages, i - 1);
+        const char *role = json_string_value(json_object_get(message, "role"));
+        if (role && strcmp(role, "tool") == 0) {
+            results++;
+            continue;
+        }
+        size_t calls = json_array_size(json_object_get(message, "tool_calls"));
+        return calls > results ? calls - results : 0;
+    }
+    return 0;
+}
+
+/* What a tool that the model called gave back: the model goes on when all of them have. */
 static bool command_tool(struct runner *runner, const char *argument)
 {
-    size_t before = json_array_size(runner->conversation.messages);
+    size_t before = json_array_size(runner->conversation.messages), left;
 
     if (!conversation_add(&runner->conversation, "tool", argument, strlen(argument))) {
         say(runner, "that is not UTF-8");
-    } else {
+        return true;
+    }
+    left = open_calls(&runner->conversation);
+    if (left > 0)
+        say(runner, "(%zu more to come: /tool TEXT, in the order of the calls)", left);
+    else
         answer_last(runner, before);
+    return true;
+}
+
+/* Where the last message of the user stands; the number of messages if there is none. */
+static size_t last_user_message(const struct conversation *conversation)
+{
+    size_t count = json_array_size(conversation->messages);
+
+    for (size_t i = count; i > 0; i--) {
+        const json_t *message = json_array_get(conversation->messages, i - 1);
+        const char *role = json_string_value(json_object_get(message, "role"));
+        if (role && strcmp(role, "user") == 0) return i - 1;
+    }
+    return count;
+}
+
+static void drop_messages(struct conversation *conversation, size_t first)
+{
+    while (json_array_size(conversation->messages) > first) {
+        json_array_remove(conversation->messages, json_array_size(conversation->messages) - 1);
+    }
+}
+
+static bool command_undo(struct runner *runner, const char *argument)
+{
+    struct conversation *conversation = &runner->conversation;
+    size_t last = last_user_message(conversation);
+
+    (void)argument;
+    if (last == json_array_size(conversation->messages)) {
+        say(runner, "there is nothing to take back");
+        return true;
+    }
+    drop_messages(conversation, last);
+    say(runner, "the last question and its answer are forgotten");
+    return true;
+}
+
+static bool command_retry(struct runner *runner, const char *argument)
+{
+    struct conversation *conversation = &runner->conversation;
+    size_t last = last_user_message(conversation);
+
+    (void)argument;
+    if (last == json_array_size(conversation->messages)) {
+        say(runner, "there is no question to answer again");
+        return true;
+    }
+    drop_messages(conversation, last + 1);
+    interrupt_begin();
+    answer_last(runner, last);
+    interrupt_end();
+    return true;
+}
+
+static void show_sampling(const struct runner *runner)
+{
+    const mf_sampler_options *s = &runner->sampling;
+
+    say(runner,
+        "temp %g, top-k %u, top-p %g, min-p %g, typical-p %g, repetition-penalty %g, "
+        "frequency-penalty %g, presence-penalty %g, dry %g",
+        (double)s->temperature, s->top_k, (double)s->top_p, (double)s->min_p, (double)s->typical_p,
+        (double)s->repetition_penalty, (double)s->frequency_penalty, (double)s->presence_penalty,
+        (double)s->dry_multiplier);
+}
+
+/* "temp 0.5": an option of the command line, for the answers from here on. */
+static bool command_set(struct runner *runner, const char *argument)
+{
+    const struct option_group group = { "sampling", sampling_options, SAMPLING_OPTION_COUNT, 0 };
+    struct sampling_settings settings = { 0 };
+    struct arguments rest = { NULL, 0 };
+    mf_error why = { .text = "" };
+    char name[64], value[64], option[72];
+    char *words[] = { option, value };
+
+    if (!*argument) {
+        show_sampling(runner);
+        return true;
+    }
+    if (sscanf(argument, "%63s %63s", name, value) != 2) {
+        say(runner, "/set NAME VALUE, as in /set temp 0.5; /set alone shows the values");
+        return true;
+    }
+    snprintf(option, sizeof option, "--%s", name);
+    if (strcmp(name, "stop") == 0 || strcmp(name, "logit-bias") == 0) {
+        say(runner, "%s is for the command line", option);
+    } else if (options_parse(&settings, &rest, &group, 1, words, 2, &why) != PARSE_DONE) {
+        say(runner, "%s", why.text[0] ? why.text : "/set NAME VALUE");
+    } else {
+        sampling_apply(&runner->sampling, &settings);
+        say(runner, "%s is %s now", name, value);
     }
     return true;
 }
@@ -207,18 +328,23 @@ static bool command_quit(struct runner *runner, const char *argument)
 }
 
 static const struct chat_command chat_commands[] = {
-    { "/help", NULL, "this list", command_help },
-    { "/system", "TEXT", "what stands before the conversation; without TEXT nothing",
-      command_system },
-    { "/think", NULL, "let the model reason before it answers", command_think },
-    { "/nothink", NULL, "let it answer at once", command_nothink },
-    { "/fold", NULL, "fold reasoning into a line, or show it again", command_fold },
-    { "/save", "FILE", "write the conversation to a file", command_save },
-    { "/load", "FILE", "go on with a saved conversation", command_load },
-    { "/tool", "TEXT", "what the tool that the model called gave back", command_tool },
-    { "/stats", NULL, "speed and experts of the last answer", command_stats },
-    { "/reset", NULL, "forget the conversation, keep the system message", command_reset },
-    { "/quit", NULL, "leave", command_quit },
+    { "/help", "/?", NULL, "this list", command_help, false },
+    { "/system", NULL, "TEXT", "what stands before the conversation; without TEXT nothing",
+      command_system, false },
+    { "/think", NULL, NULL, "let the model reason before it answers", command_think, false },
+    { "/nothink", NULL, NULL, "let it answer at once", command_nothink, false },
+    { "/fold", NULL, NULL, "fold reasoning into a line, or show it again", command_fold, false },
+    { "/set", NULL, "NAME VALUE", "an option of sampling, as in temp 0.5; alone: show them",
+      command_set, false },
+    { "/retry", NULL, NULL, "answer the last question again", command_retry, true },
+    { "/undo", NULL, NULL, "forget the last question and its answer", command_undo, true },
+    { "/save", NULL, "FILE", "write the conversation to a file", command_save, false },
+    { "/load", NULL, "FILE", "go on with a saved conversation", command_load, true },
+    { "/tool", NULL, "TEXT", "what a tool that the model called gave back", command_tool, false },
+    { "/stats", NULL, NULL, "speed and experts of the last answer", command_stats, false },
+    { "/reset", "/clear", NULL, "forget the conversation, keep the system message", command_reset,
+      true },
+    { "/quit", "/bye", NULL, "leave", command_quit, true },
 };
 
 static bool command_help(struct runner *runner, const char *argument)
@@ -249,6 +375,12 @@ static bool is_chat_command(const char *line)
     return *line == '/' && !memchr(line + 1, '/', length - 1);
 }
 
+/* Whether the first `length` bytes of `line` are the word, which may be NULL. */
+static bool is_word(const char *line, size_t length, const char *word)
+{
+    return word && strlen(word) == length && strncmp(word, line, length) == 0;
+}
+
 static bool run_chat_command(struct runner *runner, const char *line)
 {
     const char *names[COUNT_OF(chat_commands)];
@@ -256,26 +388,73 @@ static bool run_chat_command(struct runner *runner, const char *line)
     char typed[32];
 
     for (size_t i = 0; i < COUNT_OF(chat_commands); i++) {
-        names[i] = chat_commands[i].name;
-        if (strlen(names[i]) != length || strncmp(names[i], line, length) != 0) continue;
-        return chat_commands[i].run(runner, line + length + strspn(line + length, " \t"));
+        const struct chat_command *command = &chat_commands[i];
+        names[i] = command->name;
+        if (!is_word(line, length, command->name) && !is_word(line, length, command->other))
+            continue;
+        return command->run(runner, line + length + strspn(line + length, " \t"));
     }
     snprintf(typed, sizeof typed, "%.*s", (int)length, line);
     near = nearest_name(typed, names, COUNT_OF(chat_commands));
-    say(runner, "there is no command %s; %s %s", typed,
-        near < COUNT_OF(chat_commands) ? "did you mean" : "try",
-        near < COUNT_OF(chat_commands) ? names[near] : "/help");
+    bool harmless = near < COUNT_OF(chat_commands) && !chat_commands[near].loses;
+    say(runner, "there is no command %s; %s %s", typed, harmless ? "did you mean" : "try",
+        harmless ? names[near] : "/help");
     return true;
 }
 
 /* ------------------------------------------------------------------- turns */
+
+/* Positions that an answer should have at least, before older turns are dropped for it. */
+static size_t answer_room(const struct runner *runner)
+{
+    return min_size(mf_sequence_context_length(runner->opened.session) / 4, 256);
+}
+
+/* Takes the oldest turn away: a message of the user and what follows it.  False: it is the
+ * only one. */
+static bool drop_oldest_turn(struct conversation *conversation, size_t *dropped)
+{
+    size_t first = conversation_first(conversation), end = first + 1;
+    const size_t count = json_array_size(conversation->messages);
+
+    for (; end < count; end++) {
+        const json_t *message = json_array_get(conversation->messages, end);
+        const char *role = json_string_value(json_object_get(message, "role"));
+        if (role && strcmp(role, "user") == 0) break;
+    }
+    if (end >= count) return false;
+    for (size_t i = first; i < end; i++) json_array_remove(conversation->messages, first);
+    *dropped += end - first;
+    return true;
+}
+
+/* The prompt of the conversation, without its oldest turns where the context is too short. */
+static mf_status render_trimmed_new(mf_prompt **out, struct runner *runner, mf_error *why)
+{
+    size_t context = mf_sequence_context_length(runner->opened.session), count, dropped = 0;
+    mf_status status = conversation_render_new(out, &runner->conversation, why);
+
+    while (status == MF_OK && !runner->settings->no_trim && runner->conversation.has_template) {
+        mf_prompt_tokens(*out, &count);
+        if (count + answer_room(runner) <= context) break;
+        if (!drop_oldest_turn(&runner->conversation, &dropped)) break;
+        mf_prompt_close(*out);
+        status = conversation_render_new(out, &runner->conversation, why);
+    }
+    if (dropped > 0) {
+        say(runner,
+            "(the context is full: the %zu oldest messages are dropped; -c makes it larger)",
+            dropped);
+    }
+    return status;
+}
 
 /* What the model said becomes part of the conversation, also where it was cut short. */
 static mf_status take_turn(struct runner *runner, enum generation_end *end, mf_error *why)
 {
     bool raw = !runner->conversation.has_template;
     mf_prompt *prompt = NULL;
-    mf_status status = conversation_render_new(&prompt, &runner->conversation, why);
+    mf_status status = render_trimmed_new(&prompt, runner, why);
 
     if (status == MF_OK) status = runner_answer(runner, prompt, raw, end, why);
     mf_prompt_close(prompt);
@@ -288,21 +467,28 @@ static void answer_last(struct runner *runner, size_t before)
 {
     enum generation_end end = END_OF_TEXT;
     json_t *messages = runner->conversation.messages;
+    json_t *kept = json_copy(messages);
     mf_error why = { .text = "" };
     struct run_statistics stats;
 
     statistics_reset(&runner->opened);
     if (take_turn(runner, &end, &why) != MF_OK) {
         /* As if it had not been said: the same can be tried again. */
+        json_array_clear(messages);
+        json_array_extend(messages, kept);
         while (json_array_size(messages) > before) json_array_remove(messages, before);
+        json_decref(kept);
         say(runner, "%s", why.text);
         return;
     }
+    json_decref(kept);
     fflush(stdout);
     if (end == END_BY_INTERRUPT) say(runner, "(stopped)");
     if (end == END_OF_CONTEXT) say(runner, "(the context is full; /reset, or more with -c)");
+    if (end == END_OF_COUNT) say(runner, "(stopped after %zu tokens: -n)", runner->answer_tokens);
     statistics_read(&stats, &runner->opened);
-    if (!runner->settings->quiet) statistics_print_line(&stats, &runner->terminal);
+    if (!runner->settings->quiet)
+        statistics_print_line(&stats, runner->answer_tokens, &runner->terminal);
     if (runner->answer.calls) say(runner, "(/tool TEXT tells what a tool gave)");
     putchar('\n'); /* sets the turns apart */
 }

@@ -1,5 +1,6 @@
 /* `moeflux run`: ask a model, or talk with it. */
 #include "chat_loop.h"
+#include "model_path.h"
 #include "runner.h"
 #include "statistics.h"
 
@@ -7,6 +8,8 @@
 #include "common/error.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static const struct option options[] = {
     { 'p', "prompt", OPTION_TEXT, offsetof(struct run_settings, prompt), "TEXT",
@@ -38,6 +41,12 @@ static const struct option options[] = {
       .choices = reasoning_views },
     { 0, "ignore-eos", OPTION_FLAG, offsetof(struct run_settings, ignore_end), NULL,
       .help = "go on after an end token" },
+    { 0, "json", OPTION_FLAG, offsetof(struct run_settings, json), NULL,
+      .help = "one JSON object instead of text: content, reasoning, tool_calls, finish_reason and "
+              "usage" },
+    { 0, "no-trim", OPTION_FLAG, offsetof(struct run_settings, no_trim), NULL,
+      .help = "in a chat that fills the context, refuse the message instead of dropping the oldest "
+              "turns" },
     { 'q', "quiet", OPTION_FLAG, offsetof(struct run_settings, quiet), NULL,
       .help = "no statistics line at the end" },
 };
@@ -65,6 +74,44 @@ static mf_status build_prompt_new(mf_prompt **out, struct runner *runner, bool r
     return conversation_render_new(out, &runner->conversation, why);
 }
 
+/* As the OpenAI interface calls them. */
+static const char *finish_reason(const struct runner *runner, enum generation_end end)
+{
+    switch (end) {
+    case END_OF_COUNT:
+    case END_OF_CONTEXT:
+        return "length";
+    case END_BY_INTERRUPT:
+        return "interrupted";
+    default:
+        return runner->answer.calls ? "tool_calls" : "stop";
+    }
+}
+
+static void print_json(const struct runner *runner, enum generation_end end)
+{
+    const struct answer *answer = &runner->answer;
+    json_t *object = json_pack(
+        "{s:s%,s:s,s:{s:I,s:I,s:I}}", "content", answer->content.count ? answer->content.bytes : "",
+        answer->content.count, "finish_reason", finish_reason(runner, end), "usage",
+        "prompt_tokens", (json_int_t)runner->prompt_tokens, "completion_tokens",
+        (json_int_t)runner->answer_tokens, "total_tokens",
+        (json_int_t)(runner->prompt_tokens + runner->answer_tokens));
+
+    if (object && answer->reasoning.count > 0) {
+        json_object_set_new(object, "reasoning",
+                            json_stringn(answer->reasoning.bytes, answer->reasoning.count));
+    }
+    if (object && answer->calls) json_object_set(object, "tool_calls", answer->calls);
+    char *line = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
+    if (line) {
+        output_write(line, strlen(line));
+        output_write("\n", 1);
+    }
+    free(line);
+    json_decref(object);
+}
+
 static mf_status run_once(struct runner *runner, const char *text, size_t text_length, int *code,
                           mf_error *why)
 {
@@ -82,46 +129,91 @@ static mf_status run_once(struct runner *runner, const char *text, size_t text_l
     if (status == MF_OK) status = runner_answer(runner, prompt, raw, &end, why);
     mf_prompt_close(prompt);
     if (status != MF_OK) return status;
+    if (runner->settings->json) print_json(runner, end);
     if (end == END_OF_CONTEXT) note("the context is full (-c sets its size)");
     if (end == END_BY_INTERRUPT) *code = EXIT_INTERRUPTED;
     fflush(stdout);
+    if (end == END_OF_COUNT && !runner->settings->quiet) {
+        fprintf(stderr, "[stopped after %zu tokens: -n]\n", runner->answer_tokens);
+    }
     statistics_read(&stats, &runner->opened);
     statistics_report(&runner->opened, &runner->settings->common);
     if (!runner->settings->common.stats && !runner->settings->quiet) {
-        statistics_print_line(&stats, &runner->terminal);
+        statistics_print_line(&stats, runner->answer_tokens, &runner->terminal);
     }
     return MF_OK;
 }
 
-/* The prompt's words from the argument or -p, and the text of -f or stdin behind them. */
+/* `more` behind `*text` (may be NULL), with `between` them if both have some; frees `more`. */
+static mf_status append_text(char **text, size_t *length, char *more, size_t more_length,
+                             const char *between, mf_error *why)
+{
+    size_t gap = *text && more ? strlen(between) : 0;
+    char *joined = realloc(*text, *length + gap + more_length + 1);
+
+    if (!joined) {
+        free(more);
+        return fail_memory(why, *length + gap + more_length + 1);
+    }
+    memcpy(joined + *length, between, gap);
+    if (more) memcpy(joined + *length + gap, more, more_length);
+    *length += gap + more_length;
+    joined[*length] = '\0';
+    *text = joined;
+    free(more);
+    return MF_OK;
+}
+
+/* Something is piped or redirected into the program: not a terminal, and not /dev/null. */
+static bool has_piped_input(void)
+{
+    struct stat info;
+
+    return fstat(STDIN_FILENO, &info) == 0 &&
+           (S_ISREG(info.st_mode) || S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode));
+}
+
+static mf_status read_file_behind(char **out, size_t *length, const struct run_settings *settings,
+                                  const char *path, mf_error *why)
+{
+    char *text = NULL;
+    size_t text_length = 0;
+    mf_status status = input_read_new(&text, &text_length, path, why);
+
+    if (status != MF_OK) return status;
+    /* The newline that ends a file is no part of a message; a text to continue keeps it. */
+    while (!settings->raw && text_length > 0 && text[text_length - 1] == '\n') text_length--;
+    if (text_length > 0 || !*out) return append_text(out, length, text, text_length, "\n\n", why);
+    free(text);
+    return MF_OK;
+}
+
+/* The words of the arguments or of -p, and behind them, after an empty line, the text of -f or
+ * of a stdin that is piped. */
 static mf_status read_prompt_new(char **out, size_t *length, const struct run_settings *settings,
                                  const struct arguments *arguments, mf_error *why)
 {
-    const char *words = arguments->count ? arguments->values[0] : settings->prompt;
-    char *text = NULL;
-    size_t text_length = 0, words_length = words ? strlen(words) : 0;
     mf_status status = MF_OK;
 
     *out = NULL;
-    if (!words || settings->file) {
-        status = input_read_new(&text, &text_length, settings->file, why);
+    *length = 0;
+    for (size_t i = 0; i < arguments->count && status == MF_OK; i++) {
+        const char *word = arguments->values[i];
+        status = append_text(out, length, strdup(word), strlen(word), " ", why);
     }
-    /* The newline that ends a file is no part of a message; a text to continue keeps it. */
-    while (!settings->raw && text_length > 0 && text[text_length - 1] == '\n') text_length--;
-    if (status == MF_OK) {
-        *out = malloc(words_length + text_length + 3);
-        if (!*out) status = fail_memory(why, words_length + text_length + 3);
+    if (settings->prompt && status == MF_OK) {
+        status =
+            append_text(out, length, strdup(settings->prompt), strlen(settings->prompt), " ", why);
     }
-    if (status == MF_OK) {
-        memcpy(*out, words ? words : "", words_length);
-        if (words && text) {
-            memcpy(*out + words_length, "\n\n", 2);
-            words_length += 2;
-        }
-        if (text) memcpy(*out + words_length, text, text_length);
-        *length = words_length + text_length;
+    bool words = *out != NULL;
+    if (status == MF_OK && settings->file)
+        status = read_file_behind(out, length, settings, settings->file, why);
+    else if (status == MF_OK && (!words || has_piped_input()))
+        status = read_file_behind(out, length, settings, NULL, why);
+    if (status != MF_OK) {
+        free(*out);
+        *out = NULL;
     }
-    free(text);
     return status;
 }
 
@@ -139,10 +231,10 @@ static int run_prompt(const struct run_settings *settings, const struct argument
         free(text);
         return usage_error(&command_run, "there is no prompt");
     }
-    if (runner_open(&runner, settings, &why) != MF_OK ||
-        run_once(&runner, text, length, &code, &why) != MF_OK) {
-        code = report(&why);
-    }
+    mf_status status = runner_open(&runner, settings, &why);
+    if (status == MF_OK) status = run_once(&runner, text, length, &code, &why);
+    if (status != MF_OK) code = report(&why);
+    if (status == MF_ERR_CANCELLED) code = EXIT_INTERRUPTED;
     free(text);
     return runner_close(&runner, code);
 }
@@ -157,12 +249,36 @@ static int run_chat(const struct run_settings *settings)
     return runner_close(&runner, code);
 }
 
+static int run(const void *settings_, const struct arguments *arguments);
+
+/* With the model that a first argument names. */
+static int run_model(const struct run_settings *settings, const struct arguments *arguments)
+{
+    struct run_settings changed = *settings;
+    struct arguments rest = { arguments->values + 1, arguments->count - 1 };
+    char path[4096];
+    mf_error why = { .text = "" };
+
+    changed.common.model = arguments->values[0];
+    if (model_path_resolve(path, changed.common.model, &why) != MF_OK) {
+        report(&why);
+        fputs("moeflux: the first argument is taken for a model; -p gives a prompt that looks like "
+              "one\n",
+              stderr);
+        return EXIT_FAILED;
+    }
+    return run(&changed, &rest);
+}
+
 static int run(const void *settings_, const struct arguments *arguments)
 {
     const struct run_settings *settings = settings_;
     bool has_prompt = arguments->count || settings->prompt || settings->file;
     struct terminal terminal;
 
+    if (arguments->count && !settings->common.model && model_path_is_meant(arguments->values[0])) {
+        return run_model(settings, arguments);
+    }
     if (arguments->count && settings->prompt) {
         return usage_error(&command_run, "the prompt is given twice");
     }
@@ -181,18 +297,25 @@ static int run(const void *settings_, const struct arguments *arguments)
 const struct command command_run = {
     .name = "run",
     .summary = "ask a model, or talk with it",
-    .arguments = "[PROMPT]",
-    .argument_limit = 1,
+    .arguments = "[MODEL] [PROMPT]",
+    .argument_limit = SIZE_MAX,
     .groups = groups,
     .group_count = COUNT_OF(groups),
     .notes =
         "The answer is printed as it is written, a line of statistics follows on stderr. Without\n"
-        "a prompt it is a chat in a terminal, and elsewhere the text comes from stdin. Ctrl-C\n"
-        "ends the answer.",
+        "a prompt it is a chat in a terminal, and elsewhere the text comes from stdin. A text "
+        "that\n"
+        "is piped in beside a prompt follows it after an empty line. Several words are one "
+        "prompt;\n"
+        "a first one that is a model (a path, a GGUF file, org/name) is the model. Ctrl-C ends "
+        "the\n"
+        "answer.",
     .examples = "  moeflux run \"What is the capital of Japan?\"\n"
                 "  moeflux run --raw \"Once upon a time there was a little\" -n 100 --seed 7\n"
                 "  moeflux run -f letter.txt \"Answer this letter:\"\n"
                 "  moeflux run                  a chat in the terminal, with /help\n"
+                "  moeflux run org/name         a chat with a model in the Hugging Face cache\n"
+                "  cat letter.txt | moeflux run \"Summarise this letter:\"\n"
                 "  moeflux run -m model.gguf --memory 8G --stats \"Why is the sky blue?\"\n"
                 "  moeflux run --json-schema person.json \"Invent a person.\"\n"
                 "  echo \"What is 27 + 45?\" | moeflux run --no-think --temp 0\n",

@@ -72,9 +72,14 @@ bool conversation_set_system(struct conversation *conversation, const char *text
     return !message || json_array_insert_new(conversation->messages, 0, message) == 0;
 }
 
+size_t conversation_first(const struct conversation *conversation)
+{
+    return has_system(conversation) ? 1 : 0;
+}
+
 void conversation_clear(struct conversation *conversation)
 {
-    size_t kept = has_system(conversation) ? 1 : 0;
+    size_t kept = conversation_first(conversation);
 
     while (json_array_size(conversation->messages) > kept) {
         json_array_remove(conversation->messages, kept);

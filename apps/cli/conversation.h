@@ -39,6 +39,9 @@ mf_status conversation_read_tools(struct conversation *conversation, const char 
 /* The first message, if `text` is not empty; takes an older system message away. */
 bool conversation_set_system(struct conversation *conversation, const char *text);
 
+/* Where the messages behind the system's begin: 0 or 1. */
+size_t conversation_first(const struct conversation *conversation);
+
 /* No messages but the system's. */
 void conversation_clear(struct conversation *conversation);
 

@@ -135,7 +135,7 @@ static int dispatch(int count, char **words)
         print_welcome();
         return EXIT_DONE;
     }
-    if (strcmp(words[1], "--version") == 0) {
+    if (strcmp(words[1], "--version") == 0 || strcmp(words[1], "version") == 0) {
         print_version();
         return EXIT_DONE;
     }

@@ -4,9 +4,11 @@
 #include "checkpoint/locate.h"
 #include "model/model.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -75,6 +77,44 @@ static mf_status cache_directory(char *out, mf_error *why)
 }
 
 /* ---------------------------------------------------------------------- all */
+
+/* "qwen3:30b", and not "Note: this" or "12:30". */
+static bool is_tagged(const char *word)
+{
+    const char *colon = strchr(word, ':');
+
+    return colon && colon > word && colon[1] && !isdigit((unsigned char)word[0]) &&
+           strlen(word) == strspn(word, "abcdefghijklmnopqrstuvwxyz0123456789.-_:");
+}
+
+/* A directory with weights: others may well be meant as a prompt's word. */
+static bool is_checkpoint(const char *directory)
+{
+    struct checkpoint_place place;
+
+    return checkpoint_locate(&place, &files_posix, directory, NULL) == MF_OK;
+}
+
+static bool has_model_form(const char *word)
+{
+    size_t length = strlen(word);
+
+    if (strpbrk(word, " \t\r\n")) return false;
+    if (length > 5 && strcasecmp(word + length - 5, ".gguf") == 0) return true;
+    if (is_tagged(word)) return true;
+    return strchr(word, '/') && length > 2;
+}
+
+bool model_path_is_meant(const char *word)
+{
+    char path[PATH_CAPACITY];
+    struct stat info;
+
+    if (has_model_form(word)) return true;
+    if (stat(word, &info) != 0) return false;
+    return S_ISDIR(info.st_mode) ? is_checkpoint(word)
+                                 : model_path_resolve(path, word, NULL) == MF_OK;
+}
 
 bool model_path_is_gguf(const char *path)
 {

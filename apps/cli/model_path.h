@@ -16,6 +16,11 @@
 /* `model` NULL: the embedded one.  `out` has PATH_CAPACITY bytes. */
 mf_status model_path_resolve(char *out, const char *model, mf_error *why);
 
+/* Whether a first argument of `run` is a model and not a prompt: it is there, it is in the cache,
+ * or it has the form of a model's name (a path without white space, *.gguf, name:tag, an address),
+ * in which case model_path_resolve says why it cannot be used. */
+bool model_path_is_meant(const char *word);
+
 /* A resolved path that is a GGUF file and not a directory. */
 bool model_path_is_gguf(const char *path);
 

@@ -129,6 +129,7 @@ mf_status runner_answer(struct runner *runner, const mf_prompt *prompt, bool raw
         .reasoning = mf_prompt_reasoning(prompt),
         .view = runner->view,
         .stops = runner->stops,
+        .silent = settings->json,
     };
     mf_status status;
 
@@ -153,5 +154,7 @@ mf_status runner_answer(struct runner *runner, const mf_prompt *prompt, bool raw
     mf_sampler_close(generation.sampler);
     runner->sampling.seed++;
     *end = generation.end;
+    runner->answer_tokens = generation.count;
+    mf_prompt_tokens(prompt, &runner->prompt_tokens);
     return status;
 }

@@ -26,6 +26,8 @@ struct run_settings {
     bool think, no_think;
     bool ignore_end;
     bool quiet;
+    bool json;    /* one object instead of text */
+    bool no_trim; /* a chat that fills the context is refused, not trimmed */
     struct sampling_settings sampling;
     struct constraint_settings constraint;
     struct recording_settings recording;
@@ -43,7 +45,9 @@ struct runner {
     mf_logit_bias biases[TEXT_LIST_LIMIT];
     mf_stops *stops; /* NULL: none */
     enum reasoning_view view;
-    struct answer answer; /* the last one */
+    struct answer answer; /* the last one, … */
+    size_t answer_tokens; /* … how many it has, … */
+    size_t prompt_tokens; /* … and those of its prompt */
 };
 
 /* As the settings say; after a failure runner_close is still to be called.  That returns

@@ -18,7 +18,8 @@ static double hit_percent(const mf_model_statistics *stats)
     return uses ? 100.0 * (double)stats->expert_hits / (double)uses : 100.0;
 }
 
-void statistics_print_line(const struct run_statistics *stats, const struct terminal *terminal)
+void statistics_print_line(const struct run_statistics *stats, size_t answer_tokens,
+                           const struct terminal *terminal)
 {
     const mf_sequence_statistics *sequence = &stats->sequence;
 
@@ -26,7 +27,7 @@ void statistics_print_line(const struct run_statistics *stats, const struct term
             terminal_style(terminal->colour_err, STYLE_DIM),
             (unsigned long long)sequence->prompt_tokens,
             rate_per_second(sequence->prompt_tokens, sequence->prompt_seconds),
-            (unsigned long long)sequence->decode_tokens,
+            (unsigned long long)answer_tokens,
             rate_per_second(sequence->decode_tokens, sequence->decode_seconds));
     if (stats->model.expert_hits + stats->model.expert_misses > 0) {
         fprintf(stderr, ", experts %.1f%% from memory", hit_percent(&stats->model));

@@ -14,8 +14,10 @@ struct run_statistics {
 void statistics_read(struct run_statistics *out, const struct opened *opened);
 void statistics_reset(const struct opened *opened);
 
-/* "8 prompt tokens at 410/s, 64 tokens at 395/s, experts 100.0% from memory" */
-void statistics_print_line(const struct run_statistics *stats, const struct terminal *terminal);
+/* "8 prompt tokens at 410/s, 64 tokens at 395/s, experts 100.0% from memory"; `answer_tokens`
+ * counts the last one, which need not be fed. */
+void statistics_print_line(const struct run_statistics *stats, size_t answer_tokens,
+                           const struct terminal *terminal);
 
 /* Speed, times by stage, experts, and which of them each layer used. */
 void statistics_print(const struct opened *opened);

@@ -114,6 +114,7 @@ static void mistyped_options_get_a_suggestion(void **state)
         assert_refused(&run, 2, "0 is outside 1 … 1024");
         run = PROGRAM(NULL, commands[i], "--backend", "cup");
         assert_refused(&run, 2, "did you mean cpu?");
+        if (strcmp(commands[i], "run") == 0) continue; /* several words are one prompt */
         run = PROGRAM(NULL, commands[i], "one", "two", "three");
         assert_refused(&run, 2, "what is \"");
     }
