@@ -21,7 +21,8 @@ struct mf_engine {
     bool exact;            /* the reference's arithmetic */
     struct tracer *tracer; /* NULL: none was asked for */
     /* Held while a session computes: pool, backend scratch and expert store have one
-     * user at a time.  The only lock of the library. */
+     * user at a time.  The reader of experts has a lock of its own
+     * (io/async_engine.h), taken after this one. */
     pthread_mutex_t lock;
 };
 

@@ -1,8 +1,7 @@
 /* arena.h: memory with one lifetime.
  *
- * An arena hands out zeroed memory and gives all of it back at once.  The
- * project has two kinds: a model's (bindings, names, resident weights) and a
- * session's (state, scratch).  Nothing is taken from an arena during decode.
+ * An arena hands out zeroed memory and releases all of it at once; models, sequences, expert stores
+ * and simulations each own one.  Nothing is taken from an arena during decode.
  *
  * Threads: an arena has one owner. */
 #ifndef BASE_ARENA_H

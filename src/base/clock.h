@@ -1,16 +1,22 @@
-/* clock.h: time for statistics, and for decisions that are made by them: those take a
- * clock, so that a test can let it go as it likes. */
+/* clock.h: monotonic time.  Code that decides by time takes a `struct clock`, so that tests can
+ * simulate it. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
+#include <stdint.h>
 #include <time.h>
 
-/* Seconds since some fixed moment. */
-static inline double clock_seconds(void)
+/* Since some fixed moment. */
+static inline uint64_t clock_nanoseconds(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static inline double clock_seconds(void)
+{
+    return (double)clock_nanoseconds() * 1e-9;
 }
 
 struct clock {
@@ -18,7 +24,7 @@ struct clock {
     void *user;
 };
 
-/* NULL: the real one. */
+/* NULL: the system clock. */
 static inline double clock_now(const struct clock *clock)
 {
     return clock ? clock->now(clock->user) : clock_seconds();

@@ -33,8 +33,8 @@ static void read_clocks(const struct tracer *tracer, uint64_t *tick, uint64_t *n
 {
     uint64_t least = UINT64_MAX;
     for (int i = 0; i < 5; i++) {
-        uint64_t before = trace_system_ns(), ticks = trace_ticks(tracer);
-        uint64_t taken = trace_system_ns() - before;
+        uint64_t before = clock_nanoseconds(), ticks = trace_ticks(tracer);
+        uint64_t taken = clock_nanoseconds() - before;
         if (taken >= least) continue;
         least = taken;
         *tick = ticks;
@@ -122,7 +122,7 @@ void tracer_flush(struct tracer *tracer)
         if (buffer->lost == 0) continue;
         mf_trace_event event = { .kind = MF_TRACE_COUNTER,
                                  .name = "lost events",
-                                 .begin_ns = trace_system_ns(),
+                                 .begin_ns = clock_nanoseconds(),
                                  .value = buffer->lost,
                                  .layer = -1,
                                  .worker = i };

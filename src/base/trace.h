@@ -18,11 +18,10 @@
 #ifndef BASE_TRACE_H
 #define BASE_TRACE_H
 
+#include "base/clock.h"
 #include "base/common.h"
 #include "base/machine.h"
 #include "moeflux.h"
-
-#include <time.h>
 
 /* One worker's events since the last flush, on lines of its own. */
 struct trace_buffer {
@@ -70,13 +69,6 @@ const char *stage_name(mf_stage stage);
 
 /* -------------------------------------------------------------------- hooks */
 
-static inline uint64_t trace_system_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* `tracer` is one. */
 static inline uint64_t trace_ticks(const struct tracer *tracer)
 {
@@ -88,7 +80,7 @@ static inline uint64_t trace_ticks(const struct tracer *tracer)
     if (tracer->use_counter) return ticks;
 #endif
     (void)tracer;
-    return trace_system_ns();
+    return clock_nanoseconds();
 }
 
 /* Now, or 0 without a tracer, where it is not used. */

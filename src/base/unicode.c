@@ -1,5 +1,7 @@
 #include "base/unicode.h"
 
+#include "base/utf8.h"
+
 #include <utf8proc.h>
 
 size_t unicode_check(const char *text, size_t length)
@@ -39,28 +41,15 @@ size_t unicode_offset(const char *text, size_t length, size_t characters)
 
 uint32_t unicode_decode(const char *text, size_t *bytes)
 {
-    const unsigned char *u = (const unsigned char *)text;
-    if (u[0] < 0x80) {
-        *bytes = 1;
-        return u[0];
-    }
-    if (u[0] < 0xE0) {
-        *bytes = 2;
-        return (uint32_t)(u[0] & 0x1F) << 6 | (u[1] & 0x3F);
-    }
-    if (u[0] < 0xF0) {
-        *bytes = 3;
-        return (uint32_t)(u[0] & 0x0F) << 12 | (uint32_t)(u[1] & 0x3F) << 6 | (u[2] & 0x3F);
-    }
-    *bytes = 4;
-    return (uint32_t)(u[0] & 0x07) << 18 | (uint32_t)(u[1] & 0x3F) << 12 |
-           (uint32_t)(u[2] & 0x3F) << 6 | (u[3] & 0x3F);
+    uint32_t c;
+    *bytes = utf8_decode(&c, text, UTF8_MAX);
+    return c;
 }
 
 size_t unicode_encode(char *out, uint32_t c)
 {
     if (c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF)) c = 0xFFFD;
-    return (size_t)utf8proc_encode_char((utf8proc_int32_t)c, (utf8proc_uint8_t *)out);
+    return utf8_encode(out, c);
 }
 
 bool unicode_is_white(uint32_t c)

@@ -17,8 +17,6 @@ enum {
     EXPERTS_MAX = 4096,
 };
 
-#define TENSOR_NAMED "%s: tensor %.128s"
-
 /* ---------------------------------------------------------------- manifest */
 
 struct manifest {
@@ -32,23 +30,12 @@ static mf_status read_fields(struct tensor *tensor, unsigned *bits, const char *
                              const json_t *entry, mf_error *why)
 {
     const char *name = tensor->name;
-    if (!json_is_object(entry))
-        return fail(why, MF_ERR_FORMAT, TENSOR_NAMED " is %s, an object was expected", path, name,
-                    json_kind(entry));
-    const char *dtype = json_string_value(json_object_get(entry, "dtype"));
-    if (!dtype)
-        return fail(why, MF_ERR_FORMAT, TENSOR_NAMED ": dtype is %s, a string was expected", path,
-                    name, json_kind(json_object_get(entry, "dtype")));
-    tensor->format = dtype_find(bits, dtype);
-    if (!json_whole_numbers(tensor->shape, &tensor->rank, TENSOR_RANK_MAX,
-                            json_object_get(entry, "shape")))
-        return fail(why, MF_ERR_FORMAT,
-                    TENSOR_NAMED ": shape is not an array of at most %d whole numbers", path, name,
-                    TENSOR_RANK_MAX);
+    mf_status status = tensor_from_json(tensor, bits, entry, path, name, why);
+    if (status != MF_OK) return status;
     char where[256];
     snprintf(where, sizeof where, "%.100s: tensor %.128s", path, name);
     uint64_t quantised_bits = 4;
-    mf_status status = json_need_count(&tensor->offset, entry, "offset", 0, INT64_MAX, where, why);
+    status = json_need_count(&tensor->offset, entry, "offset", 0, INT64_MAX, where, why);
     if (status == MF_OK)
         status = json_need_count(&tensor->bytes, entry, "size", 0, INT64_MAX, where, why);
     if (status == MF_OK)

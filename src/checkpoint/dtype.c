@@ -1,5 +1,7 @@
 #include "checkpoint/dtype.h"
 
+#include "base/status.h"
+
 /* Types that the table of formats does not have still have a size to check. */
 static const struct {
     const char *name;
@@ -41,4 +43,23 @@ bool dtype_size_matches(const struct tensor *tensor, unsigned bits, uint64_t byt
     for (uint32_t i = 0; i < tensor->rank && total; i++)
         fits = fits && checked_multiply(&total, total, tensor->shape[i]);
     return fits && total % 8 == 0 && total / 8 == bytes;
+}
+
+mf_status tensor_from_json(struct tensor *tensor, unsigned *bits, const json_t *entry,
+                           const char *path, const char *name, mf_error *why)
+{
+    if (!json_is_object(entry))
+        return fail(why, MF_ERR_FORMAT, TENSOR_NAMED " is %s, an object was expected", path, name,
+                    json_kind(entry));
+    const char *dtype = json_string_value(json_object_get(entry, "dtype"));
+    if (!dtype)
+        return fail(why, MF_ERR_FORMAT, TENSOR_NAMED ": dtype is %s, a string was expected", path,
+                    name, json_kind(json_object_get(entry, "dtype")));
+    tensor->format = dtype_find(bits, dtype);
+    if (!json_whole_numbers(tensor->shape, &tensor->rank, TENSOR_RANK_MAX,
+                            json_object_get(entry, "shape")))
+        return fail(why, MF_ERR_FORMAT,
+                    TENSOR_NAMED ": shape is not an array of at most %d whole numbers", path, name,
+                    TENSOR_RANK_MAX);
+    return MF_OK;
 }

@@ -8,9 +8,6 @@
 
 enum { HEADER_BYTES_MAX = 100 * 1000 * 1000 };
 
-/* How a tensor is called in messages; a hostile name does not push the reason out. */
-#define TENSOR_NAMED "%s: tensor %.128s"
-
 /* ------------------------------------------------------------- one tensor */
 
 /* A tensor's bytes, counted from the start of the data. */
@@ -23,20 +20,8 @@ static mf_status read_fields(struct tensor *tensor, struct extent *extent, unsig
                              const json_t *entry, const char *path, mf_error *why)
 {
     const char *name = extent->name;
-    if (!json_is_object(entry))
-        return fail(why, MF_ERR_FORMAT, TENSOR_NAMED " is %s, an object was expected", path, name,
-                    json_kind(entry));
-    const char *dtype = json_string_value(json_object_get(entry, "dtype"));
-    if (!dtype)
-        return fail(why, MF_ERR_FORMAT, TENSOR_NAMED ": dtype is %s, a string was expected", path,
-                    name, json_kind(json_object_get(entry, "dtype")));
-    tensor->format = dtype_find(bits, dtype);
-
-    if (!json_whole_numbers(tensor->shape, &tensor->rank, TENSOR_RANK_MAX,
-                            json_object_get(entry, "shape")))
-        return fail(why, MF_ERR_FORMAT,
-                    TENSOR_NAMED ": shape is not an array of at most %d whole numbers", path, name,
-                    TENSOR_RANK_MAX);
+    mf_status status = tensor_from_json(tensor, bits, entry, path, name, why);
+    if (status != MF_OK) return status;
     uint64_t offsets[2];
     uint32_t count;
     if (!json_whole_numbers(offsets, &count, 2, json_object_get(entry, "data_offsets")) ||
