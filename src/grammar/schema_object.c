@@ -172,6 +172,32 @@ static const struct expression *extra_pair(struct schema_compiler *c, const json
     return pair(c, key, value);
 }
 
+/* At least `least` and at most `most` elements in all, of which `written` are there. */
+struct list_bounds {
+    uint32_t least, most, written;
+};
+
+/* The rest of a list of `item` (NULL: no more may be written), with commas between elements and,
+ * unless `is_first`, before the first one. */
+static const struct expression *repeated_list(struct schema_compiler *c,
+                                              const struct expression *item,
+                                              struct list_bounds bounds, bool is_first)
+{
+    struct grammar_builder *b = c->builder;
+    uint32_t written = bounds.written;
+    uint32_t missing = bounds.least > written ? bounds.least - written : 0;
+    uint32_t room = bounds.most == REPEAT_ANY ? REPEAT_ANY
+                    : bounds.most > written   ? bounds.most - written
+                                              : 0;
+    if (!item || room == 0) return missing ? schema_shared(c, SHARED_NEVER) : expression_empty(b);
+    const struct expression *next = SEQUENCE(b, comma(c), item);
+    if (!is_first) return expression_repeat(b, next, missing, room);
+    uint32_t others = room == REPEAT_ANY ? REPEAT_ANY : room - 1;
+    const struct expression *some =
+        SEQUENCE(b, item, expression_repeat(b, next, missing > 1 ? missing - 1 : 0, others));
+    return missing ? some : expression_repeat(b, some, 0, 1);
+}
+
 static const struct expression *chain(struct object_plan *plan, uint32_t at, uint32_t written,
                                       bool is_first);
 
@@ -179,23 +205,13 @@ static const struct expression *chain(struct object_plan *plan, uint32_t at, uin
 static const struct expression *extras(struct object_plan *plan, uint32_t written, bool is_first)
 {
     struct schema_compiler *c = plan->compiler;
-    struct grammar_builder *b = c->builder;
-    uint32_t missing = plan->least > written ? plan->least - written : 0;
-    uint32_t room = plan->most == REPEAT_ANY ? REPEAT_ANY
-                    : plan->most > written   ? plan->most - written
-                                             : 0;
-    if (!plan->extra || room == 0)
-        return missing ? schema_shared(c, SHARED_NEVER) : expression_empty(b);
     /* Two free keys may be the same name: only one is sure to add a property. */
-    if (missing > 1 &&
+    bool writable = plan->extra && plan->most > written;
+    if (writable && plan->least > written + 1 &&
         !schema_leave_out(c, "minProperties", "more than one of them would have a free name"))
         return NULL;
-    const struct expression *next = SEQUENCE(b, comma(c), plan->extra);
-    if (!is_first) return expression_repeat(b, next, missing, room);
-    uint32_t others = room == REPEAT_ANY ? REPEAT_ANY : room - 1;
-    const struct expression *some =
-        SEQUENCE(b, plan->extra, expression_repeat(b, next, missing > 1 ? missing - 1 : 0, others));
-    return missing ? some : expression_repeat(b, some, 0, 1);
+    struct list_bounds bounds = { plan->least, plan->most, written };
+    return repeated_list(c, plan->extra, bounds, is_first);
 }
 
 /* first(at) or more(at), with `written` pairs so far. */
@@ -304,25 +320,6 @@ static bool read_array(struct array_plan *plan, const json_t *schema)
     return plan->item != NULL;
 }
 
-/* Elements after the prefix, when `before` elements are there. */
-static const struct expression *rest_of_array(struct array_plan *plan, uint32_t before)
-{
-    struct schema_compiler *c = plan->compiler;
-    struct grammar_builder *b = c->builder;
-    uint32_t missing = plan->least > before ? plan->least - before : 0;
-    uint32_t room = plan->most == REPEAT_ANY ? REPEAT_ANY
-                    : plan->most > before    ? plan->most - before
-                                             : 0;
-    if (!plan->item || room == 0)
-        return missing ? schema_shared(c, SHARED_NEVER) : expression_empty(b);
-    const struct expression *next = SEQUENCE(b, comma(c), plan->item);
-    if (before > 0) return expression_repeat(b, next, missing, room);
-    uint32_t others = room == REPEAT_ANY ? REPEAT_ANY : room - 1;
-    const struct expression *some =
-        SEQUENCE(b, plan->item, expression_repeat(b, next, missing > 1 ? missing - 1 : 0, others));
-    return missing ? some : expression_repeat(b, some, 0, 1);
-}
-
 const struct expression *schema_array(struct schema_compiler *c, const json_t *schema)
 {
     struct grammar_builder *b = c->builder;
@@ -330,7 +327,9 @@ const struct expression *schema_array(struct schema_compiler *c, const json_t *s
     if (!read_array(&plan, schema)) return NULL;
     if (plan.least > plan.most) return schema_shared(c, SHARED_NEVER);
     /* From the end: element i and then the tail, which may be left out once enough are there. */
-    const struct expression *tail = rest_of_array(&plan, plan.prefix_count);
+    const struct expression *tail = repeated_list(
+        c, plan.item, (struct list_bounds){ plan.least, plan.most, plan.prefix_count },
+        plan.prefix_count == 0);
     for (uint32_t i = plan.prefix_count; i-- > 0 && tail;) {
         char step[40];
         snprintf(step, sizeof step, "prefixItems/%u", i);
