@@ -1,14 +1,13 @@
-/* layout.h: how one expert lies in a slot, and which reads bring it there.
+/* layout.h: the layout of an expert in its slot, and the reads that fill it.
  *
  *     file   …│gate│…………│up│down│…        three arrays, two of them side by side
  *             ▼    ▼    ▼        ▼
- *     slot   [·gate·····|·up│down·······]  two reads, each rounded out to what
- *                                          direct reads of the file need
+ *     slot   [·gate·····|·up│down·······]  two reads, each extended to the
+ *                                          alignment of direct reads
  *
- * Arrays that are near each other in one file come with one read, since an
- * operation costs as much time as some 50 KB.  Where an array begins in its slot
- * depends on where it begins in the file, so it is aligned to nothing: kernels load
- * from any address. */
+ * Arrays that are close in one file share a read, because an operation costs as much time as
+ * about 50 KB.  The position of an array in the slot follows from its offset in the file, so it has
+ * no alignment: kernels load from any address. */
 #ifndef EXPERTS_LAYOUT_H
 #define EXPERTS_LAYOUT_H
 
@@ -26,7 +25,7 @@ enum { SLOT_ALIGNMENT = 4096 };
 struct expert_piece {
     uint32_t file;
     uint64_t offset;      /* in the file */
-    size_t count, needed; /* rounded out; up to the last byte of the last array */
+    size_t count, needed; /* aligned; up to the last byte of the last array */
     size_t at;            /* in the slot */
 };
 
@@ -46,7 +45,7 @@ void expert_layout_make(struct expert_layout *out, const struct layer_weights *l
 struct expert_view expert_layout_view(const struct expert_layout *layout,
                                       const struct layer_weights *layer, const uint8_t *slot);
 
-/* What the packed layout keeps for each expert: over its arrays, one after the other. */
+/* The checksum of the packed layout: over the expert's arrays in order. */
 uint64_t expert_layout_checksum(const struct layer_weights *layer, const struct expert_view *view);
 
 /* The expert in its mapped files. */

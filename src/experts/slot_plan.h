@@ -2,8 +2,8 @@
  *
  * Layers whose experts have the same size share a class of slots (a Q4_K_M file has
  * two).  With room for every expert the store is resident.  Else each class gets
- * slots in proportion to its bytes, and at least as many as one token needs in one
- * layer and two to read into meanwhile; when not even that fits, all layers share
+ * slots in proportion to its bytes, and at least as many as one token uses in one
+ * layer plus two to read into; if that does not fit, all layers share
  * one class of the largest size. */
 #ifndef EXPERTS_SLOT_PLAN_H
 #define EXPERTS_SLOT_PLAN_H

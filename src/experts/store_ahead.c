@@ -1,16 +1,16 @@
-/* store_ahead.c: what is read before it is asked for.
+/* store_ahead.c: read-ahead.
  *
- * One token's experts are predicted by the router, ranked, and read if their rank has
- * been right often enough (prefetch.h).  A piece of a prompt wants nearly all experts of
- * a layer: those that the last piece wanted, or at first all of them, are read in the
- * order of the file while the layer before computes. */
+ * Decode: the experts of a token are predicted by the router, ranked, and read if their rank has
+ * been right often enough (prefetch.h).  Prompts: a chunk uses nearly all experts of a layer; those
+ * that the last chunk used, or at first all of them, are read in file order while the layer before
+ * computes. */
 #include "experts/store_internal.h"
 
 #include "base/clock.h"
 
 /* ------------------------------------------------------------------- judging */
 
-/* How right were the predictions for this layer? */
+/* Compares the predictions for this layer with the request. */
 static void judge_predictions(struct expert_store *store, const struct expert_request *request)
 {
     size_t kept = 0;
@@ -35,7 +35,7 @@ static void begin_token(struct expert_store *store)
     prefetch_token(&store->prefetch);
 }
 
-/* What has the visit that ends cost in time?  Those of prompts say nothing. */
+/* Accounts the time of the visit that ends; visits of prompts do not count. */
 static void judge_time(struct expert_store *store, const struct expert_request *request, double now)
 {
     bool decode = request->rows <= EXPERT_DECODE_ROWS_MAX && store->visit_rows == request->rows;
@@ -66,7 +66,7 @@ void ahead_judge(struct expert_store *store, const struct expert_request *reques
 
 /* ------------------------------------------------------------------- a token */
 
-/* Nothing is missing, or nothing shall be read. */
+/* Nothing is missing, or read-ahead is disabled. */
 static bool is_idle(const struct expert_store *store)
 {
     bool complete = store->plan.resident && store->present == store->plan.slot_count;
@@ -84,8 +84,8 @@ uint32_t expert_store_predictable_ranks(struct expert_store *store, uint32_t rea
     return ahead_is_on(store) ? prefetch_ranks(&store->prefetch, reach) : 0;
 }
 
-/* Of the list, the surest that comes after `last` (the first among equals first);
- * `count`: there is none.  What is no number is never sure. */
+/* The index with the next smaller weight after `last` (equal weights in order); `count`: none.
+ * NaN weights are skipped. */
 static size_t next_surest(const float *weights, size_t count, size_t last)
 {
     size_t best = count;
@@ -106,7 +106,7 @@ static bool is_known(const struct expert_store *store, size_t first, uint32_t pl
     return false;
 }
 
-/* Those that are not in memory, ranked. */
+/* Appends the predictions that are not in memory, ranked. */
 static void rank_predictions(struct expert_store *store, uint32_t layer, uint32_t reach,
                              const uint32_t *experts, const float *weights, size_t count)
 {
@@ -142,7 +142,7 @@ void expert_store_predict(struct expert_store *store, uint32_t layer, uint32_t r
 
 /* ------------------------------------------------------------------ a prompt */
 
-/* Do `rows` rows want more than half of a layer's experts, if they choose evenly? */
+/* Whether `rows` rows use more than half of a layer's experts, if they choose evenly. */
 static bool want_most(const struct expert_store *store, uint32_t rows)
 {
     float left = 1.0f, per_token = (float)store->options.config->experts_per_token;

@@ -100,8 +100,8 @@ void reading_begin_list(struct expert_store *store, struct place_list *list, flo
     async_reader_submit(store->reader, reads);
 }
 
-/* READING → READY, or FAILED.  A failure that no visit waits for is forgotten; one of
- * a read that the visit did not begin itself makes it begin one. */
+/* READING → READY or FAILED.  A failure that no visit waits for is dropped; if the visit waits for
+ * a read that started before it, the read is started again. */
 static void end_read(struct expert_store *store, uint32_t index)
 {
     struct expert_slot *slot = &store->slots[index];

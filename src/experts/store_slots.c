@@ -54,8 +54,8 @@ static bool is_evictable(const struct expert_store *store, const struct expert_s
     return slot->state == SLOT_READY && slot->leases == 0 && slot->wanted != store->visit;
 }
 
-/* Expected visits until the slot's expert is used.  What was read ahead is used when its
- * layer comes; so is all of a layer that a prompt comes to. */
+/* Expected visits until the slot's expert is used.  Experts read ahead, and those of the next layer
+ * of a prompt, are used when their layer is visited. */
 static float distance_of(const struct expert_store *store, const struct expert_slot *slot)
 {
     uint32_t layer = layer_of(store, slot->place);
@@ -65,7 +65,7 @@ static float distance_of(const struct expert_store *store, const struct expert_s
     return eviction_distance(&store->eviction, layer, slot->place % store->experts);
 }
 
-/* The slots of a class whose experts are wanted last, the very last first. */
+/* The slots of a class with the largest distances, in descending order. */
 static void find_victims(struct expert_store *store, const struct slot_class *class)
 {
     struct victim *victims = store->victims;

@@ -16,7 +16,7 @@ void visit_end(struct expert_store *store)
         if (store->slots[i].state == SLOT_FAILED) slots_empty(store, i);
 }
 
-/* Who is wanted is counted, and not evicted from here on; who is missing is listed. */
+/* Counts a requested expert and protects it from eviction, or lists it as missing. */
 static void want(struct expert_store *store, uint32_t place)
 {
     struct expert_counters *counters = &store->counters;
@@ -42,8 +42,6 @@ static void want(struct expert_store *store, uint32_t place)
     slot->wanted = store->visit;
 }
 
-/* With few slots everything that is ready is handed out a part at a time, so that
- * there are slots left to be read into. */
 void expert_visit_begin(struct expert_visit *visit, struct expert_store *store,
                         const struct expert_request *request)
 {
@@ -63,7 +61,7 @@ void expert_visit_begin(struct expert_visit *visit, struct expert_store *store,
         store->pending[i] = request->experts[i];
         want(store, place_of(store, request->layer, request->experts[i]));
     }
-    async_reader_cancel_ahead(store->reader); /* who is wanted has been promoted */
+    async_reader_cancel_ahead(store->reader); /* requested ones have been promoted */
     reading_begin_list(store, &store->missing, -1.0f, false);
     *visit =
         (struct expert_visit){ .store = store, .layer = request->layer, .number = store->visit };
@@ -71,7 +69,7 @@ void expert_visit_begin(struct expert_visit *visit, struct expert_store *store,
 
 /* -------------------------------------------------------------------- next */
 
-/* While experts wait for slots, part of the slots is left to be read into. */
+/* While experts wait for slots, half of the slots is kept free for reads. */
 static size_t lease_limit(const struct expert_store *store, uint32_t layer, size_t capacity)
 {
     if (store->missing.next == store->missing.count) return capacity;
@@ -90,7 +88,7 @@ static void lease_slot(struct expert_lease *out, struct expert_store *store, uin
                                   .slot = index };
 }
 
-/* Leases those that are ready; a failure is reported once and ends the visit. */
+/* Leases the experts that are ready; a failure is reported once and ends the visit. */
 static size_t hand_out(const struct expert_visit *visit, struct expert_lease *leases,
                        size_t capacity, mf_status *status, mf_error *why)
 {
@@ -113,7 +111,7 @@ static size_t hand_out(const struct expert_visit *visit, struct expert_lease *le
     return 0;
 }
 
-/* Nothing is ready: waits for a read.  False: there is none, and no slot for one. */
+/* Waits for a read.  False: none is outstanding, and there is no slot for one. */
 static bool wait_for_reads(struct expert_store *store)
 {
     double begin = clock_now(store->options.clock);

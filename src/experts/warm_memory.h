@@ -1,12 +1,11 @@
-/* warm_memory.h: memory that is there before it is read into.
+/* warm_memory.h: faults a store's memory in before reads need it.
  *
- * Fresh memory is cleared by the kernel when it is touched for the first time, and in a
- * virtual machine found by the host: some gigabytes take seconds, as long as reading them
- * from a good disk.  Left to the reads, the disk waits for it.  A thread of its own goes
- * through the slots of a store once, in the order in which they are used; a read that comes to a
- * slot before it proceeds as usual.
+ * The kernel clears fresh memory at its first touch, and in a virtual machine the host has to
+ * provide the page: some gigabytes take seconds, as long as reading them from a fast disk.  If the
+ * reads did it, the disk would wait.  A thread touches the slots once, in the order of their use;
+ * reads need not wait for it.
  *
- * Threads: one owner, beside the one that is started. */
+ * Threads: one owner, and the thread that is started. */
 #ifndef EXPERTS_WARM_MEMORY_H
 #define EXPERTS_WARM_MEMORY_H
 
@@ -23,12 +22,11 @@ struct memory_warmer {
     atomic_bool stop;
 };
 
-/* Goes through the slots that the plan gives at present, unless it does already.  Both are borrowed until it is
- * stopped, and the plan stays as it is.  Little memory is left to those who use it. */
+/* Touches the slots of the plan, unless it is already doing so.  Plan and memory are borrowed until
+ * stop, and the plan must not change.  A small amount of memory is left alone. */
 void memory_warmer_start(struct memory_warmer *out, const struct slot_plan *plan, uint8_t *memory);
 
-/* When it returns no memory is touched any more.  One that was never started, or stopped
- * before, is legal. */
+/* No memory is touched after it returns.  A warmer that is not running is legal. */
 void memory_warmer_stop(struct memory_warmer *warmer);
 
 #endif
