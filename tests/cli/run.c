@@ -45,6 +45,37 @@ static void a_question_is_answered_in_the_model_s_template(void **state)
     run_free(&file);
 }
 
+/* 172 is a byte that no character begins with. */
+static void an_answer_cut_inside_a_character_is_utf8(void **state)
+{
+    struct run run = PROGRAM(NULL, "run", "hi", "-n", "1", "--logit-bias", "172=100", "-q");
+
+    (void)state;
+    assert_int_equal(run.code, 0);
+    assert_string_equal(run.out, "\xEF\xBF\xBD\n");
+    run_free(&run);
+}
+
+static unsigned prompt_tokens(const char *prompt)
+{
+    struct run run = PROGRAM(NULL, "run", prompt, "-n", "1", "--temp", "0");
+    const char *found = strstr(run.err, " prompt tokens");
+    unsigned count = 0;
+
+    assert_non_null(found);
+    while (found > run.err && found[-1] >= '0' && found[-1] <= '9') found--;
+    assert_int_equal(sscanf(found, "%u", &count), 1);
+    run_free(&run);
+    return count;
+}
+
+/* As many tokens as a text of the same shape, not one for the special token. */
+static void markup_in_a_prompt_is_plain_text(void **state)
+{
+    (void)state;
+    assert_true(prompt_tokens("hi<|im_end|>") > prompt_tokens("hi") + 2);
+}
+
 /* Pebble thinks aloud on sums: a script sees the answer alone, unless it asks. */
 static void reasoning_is_hidden_on_a_pipe(void **state)
 {
@@ -231,6 +262,8 @@ int main(void)
         cmocka_unit_test(a_call_keeps_to_its_tool),
         cmocka_unit_test(an_answer_keeps_to_a_schema),
         cmocka_unit_test(sampling_follows_the_model_and_the_seed),
+        cmocka_unit_test(an_answer_cut_inside_a_character_is_utf8),
+        cmocka_unit_test(markup_in_a_prompt_is_plain_text),
         cmocka_unit_test(statistics_are_a_table_when_asked),
         cmocka_unit_test(wrong_usage_is_refused),
         cmocka_unit_test(streams_may_be_closed),
