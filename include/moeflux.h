@@ -188,7 +188,7 @@ typedef struct mf_engine mf_engine;
 
 typedef struct mf_engine_options {
     size_t struct_size;
-    uint32_t thread_count; /* 0: one for every core this process may use */
+    uint32_t thread_count; /* 0: one for every CPU this process may use; no more are used */
     const char *backend;   /* "reference", "cpu"; NULL: the best one here */
     const char *kernels;   /* a kernel set by name, as in "avx2"; NULL: the best one here */
     mf_log_function log;   /* NULL: notes are dropped */
@@ -204,6 +204,9 @@ typedef struct mf_engine_options {
 /* `options` may be NULL. */
 MF_API mf_status mf_engine_open(mf_engine **out, const mf_engine_options *options, mf_error *why);
 MF_API void mf_engine_close(mf_engine *engine); /* NULL is legal, as in every close */
+
+/* Threads that compute, the caller's among them. */
+MF_API uint32_t mf_engine_thread_count(const mf_engine *engine);
 
 /* The name of the kernel set in use, as in "avx512"; borrowed. */
 MF_API const char *mf_engine_kernels(const mf_engine *engine);

@@ -206,7 +206,7 @@ static void make_report(struct bench_report *out, const struct bench_run *run,
                                   .family = mf_model_family(opened->model),
                                   .kernels = mf_engine_kernels(opened->engine),
                                   .expert_mode = stats.expert_mode,
-                                  .threads = (unsigned)run->settings->common.threads.value };
+                                  .threads = mf_engine_thread_count(run->opened.engine) };
 }
 
 static mf_status show_report(struct bench_run *run, mf_error *why)

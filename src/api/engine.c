@@ -23,6 +23,19 @@ static mf_status choose_kernels(mf_engine *engine, const mf_engine_options *opti
     return kernels_choose(&engine->kernels, &engine->machine, name, why);
 }
 
+/* More threads than CPUs only wait for each other.  A count that no pool takes is left to it to
+ * refuse. */
+static unsigned choose_threads(const mf_engine *engine, unsigned wanted)
+{
+    unsigned cpus = engine->machine.core_count;
+    if (wanted == 0) return cpus;
+    if (wanted <= cpus || wanted > THREADS_MAX) return wanted;
+    log_note(&engine->logger, MF_LOG_WARNING,
+             "%u threads were asked for and %u %s used: that many CPUs are free to this process",
+             wanted, cpus, cpus == 1 ? "is" : "are");
+    return cpus;
+}
+
 mf_status mf_engine_open(mf_engine **out, const mf_engine_options *options, mf_error *why)
 {
     if (!out) return api_missing(why, "out");
@@ -40,7 +53,7 @@ mf_status mf_engine_open(mf_engine **out, const mf_engine_options *options, mf_e
     pthread_mutex_init(&engine->lock, NULL);
     machine_probe(&engine->machine);
 
-    unsigned threads = options->thread_count ? options->thread_count : engine->machine.core_count;
+    unsigned threads = choose_threads(engine, options->thread_count);
     status = choose_kernels(engine, options, why);
     if (status == MF_OK) status = thread_pool_new(&engine->pool, &engine->allocator, threads, why);
     if (status == MF_OK)
@@ -71,6 +84,11 @@ void mf_engine_close(mf_engine *engine)
     pthread_mutex_destroy(&engine->lock);
     mf_allocator allocator = engine->allocator;
     allocator.release(allocator.user, engine, sizeof *engine);
+}
+
+uint32_t mf_engine_thread_count(const mf_engine *engine)
+{
+    return engine ? thread_pool_size(engine->pool) : 0;
 }
 
 const char *mf_engine_kernels(const mf_engine *engine)

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@ struct signal {
     _Alignas(CACHE_LINE) atomic_uint value;
     atomic_uint sleepers;
     atomic_uint spins; /* before one sleeps */
+    bool crowded;      /* there are more workers than CPUs; set before any thread starts */
 };
 
 struct thread_pool {
@@ -64,15 +66,30 @@ static void futex_wake_all(atomic_uint *address)
 enum { SPINS_FEW = 600, SPINS_MANY = 4000 };
 static const double worth_spinning_seconds = 200e-6;
 
+/* Whether the value has come to differ from `seen` while this thread was awake.  Acquire: what the
+ * other workers wrote before the bump is visible after it.  Where workers share CPUs the one that
+ * is waited for may not be running: spinning would keep it from its CPU, so the CPU is given away
+ * twice (a worker that is about to arrive then does) and the thread sleeps. */
+static bool signal_spin(struct signal *signal, unsigned seen)
+{
+    enum { YIELDS = 2 };
+    unsigned spins = atomic_load_explicit(&signal->spins, memory_order_relaxed);
+    unsigned most = signal->crowded ? YIELDS : (unsigned)max_size(spins, SPINS_FEW);
+    for (unsigned i = 0; i < most; i++) {
+        if (atomic_load_explicit(&signal->value, memory_order_acquire) != seen) return true;
+        if (signal->crowded)
+            sched_yield();
+        else
+            relax();
+    }
+    return false;
+}
+
 /* Waits until the value differs from `seen`. */
 static void signal_wait(struct signal *signal, unsigned seen)
 {
-    unsigned spins = atomic_load_explicit(&signal->spins, memory_order_relaxed);
     double begin = clock_seconds();
-    for (unsigned i = 0; i < max_size(spins, SPINS_FEW); i++) {
-        if (atomic_load_explicit(&signal->value, memory_order_acquire) != seen) return;
-        relax();
-    }
+    if (signal_spin(signal, seen)) return;
     atomic_fetch_add(&signal->sleepers, 1);
     while (atomic_load(&signal->value) == seen) futex_wait(&signal->value, seen);
     atomic_fetch_sub(&signal->sleepers, 1);
@@ -132,6 +149,15 @@ static mf_status start_thread(struct thread_pool *pool, mf_error *why)
     return MF_OK;
 }
 
+/* CPUs that this thread, and those that it starts, may use; more than any pool has where that is
+ * not known. */
+static unsigned allowed_cpus(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return UINT_MAX;
+    return (unsigned)CPU_COUNT(&set);
+}
+
 static size_t threads_bytes(unsigned count)
 {
     return (count ? count : 1) * sizeof(pthread_t);
@@ -140,14 +166,17 @@ static size_t threads_bytes(unsigned count)
 mf_status thread_pool_new(struct thread_pool **out, const mf_allocator *allocator,
                           unsigned thread_count, mf_error *why)
 {
-    enum { THREADS_MAX = 1024 };
     *out = NULL;
     if (thread_count < 1 || thread_count > THREADS_MAX)
         return fail(why, MF_ERR_ARGUMENT, "%u threads were asked for, 1 to %d are possible",
                     thread_count, THREADS_MAX);
     struct thread_pool *pool = allocator->allocate(allocator->user, sizeof *pool, CACHE_LINE);
     if (!pool) return fail_memory(why, sizeof *pool);
-    *pool = (struct thread_pool){ .allocator = allocator, .count = thread_count };
+    bool crowded = thread_count > allowed_cpus();
+    *pool = (struct thread_pool){ .allocator = allocator,
+                                  .count = thread_count,
+                                  .run.crowded = crowded,
+                                  .barrier.crowded = crowded };
 
     mf_status status = MF_OK;
     pool->threads =

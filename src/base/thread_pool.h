@@ -5,7 +5,8 @@
  *
  * One run covers a whole graph: the workers walk its ops together and meet at
  * a barrier where one op needs all of the op before it.  A waiting worker spins
- * for 20 to 150 µs, because the next op is usually that near, and then sleeps.
+ * for 20 to 150 µs, because the next op is usually that near, and then sleeps; with more workers
+ * than CPUs it sleeps at once.
  *
  * Threads: one run at a time; the engine serialises its sessions. */
 #ifndef BASE_THREAD_POOL_H
@@ -15,6 +16,8 @@
 #include "moeflux.h"
 
 struct thread_pool;
+
+enum { THREADS_MAX = 1024 };
 
 struct worker {
     struct thread_pool *pool;

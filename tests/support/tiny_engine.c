@@ -9,6 +9,22 @@ void tiny_must(mf_status status, const mf_error *why)
     if (status != MF_OK) fail_msg("%s: %s (%s)", mf_status_name(status), why->text, why->origin);
 }
 
+/* An engine has no more threads than there are CPUs; what does not depend on how many there are is
+ * tested with more. */
+static void use_threads(mf_engine *engine, unsigned count)
+{
+    mf_error why = { 0 };
+    if (count == 0 || thread_pool_size(engine->pool) == count) return;
+    engine->backend->functions->free(engine->backend);
+    engine->backend = NULL;
+    thread_pool_free(engine->pool);
+    engine->pool = NULL;
+    tiny_must(thread_pool_new(&engine->pool, &engine->allocator, count, &why), &why);
+    tiny_must(backend_cpu_new(&engine->backend, &engine->allocator, engine->pool, engine->kernels,
+                              engine->exact, &why),
+              &why);
+}
+
 void tiny_engine_open(struct tiny_engine *t, const struct tiny_shape *shape,
                       const mf_engine_options *options)
 {
@@ -22,6 +38,7 @@ void tiny_engine_open(struct tiny_engine *t, const struct tiny_shape *shape,
     chosen.allocator = &t->heap.allocator;
     chosen.files = &t->files.files;
     tiny_must(mf_engine_open(&t->engine, &chosen, &why), &why);
+    if (!t->engine->tracer) use_threads(t->engine, chosen.thread_count);
     tiny_must(mf_model_open(&t->model, t->engine, TINY_PATH, NULL, &why), &why);
 }
 
