@@ -41,8 +41,8 @@ struct integer_unit {
  * instructions.  Number n, in eights e = n / 8:
  *
  *     row      as in the row
- *     k_64     e = 8c + 4p + i (c, i below 4) at 16p + 8(i % 2) + 4(c % 2) + 2(i / 2) + c / 2
- *     k_32     the same at 16p + 4i + c
+ *     k_64     e = 8c + 4p + i (c, i below 4) at 16(i % 2) + 8(p ^ i / 2) + 4(c % 2) + 2p + c / 2
+ *     k_32     the same eights at 16p + 4i + c
  *     halves   e = 16h + 8p + 2j + i (j below 4) at 16p + 8i + 2j + h
  *     pairs    of each 128 the even numbers, then the odd ones */
 enum unit_order {
@@ -115,6 +115,9 @@ struct matrix_product {
 };
 
 struct matrix_unit {
+    /* Prompt rows at the start of a run that are multiplied as generated tokens are: with so few,
+     * converting weights for the unit takes longer than their products in integers. */
+    size_t start_rows;
     size_t words; /* 16-bit words of a number in a pack: 1 is bf16; 2 are f32, one row beside the
                      other instead of pairs: [cols][16], or as much room for integers */
     /* Once per thread around some products. */
@@ -204,6 +207,12 @@ static inline void kernels_dequantise(const struct kernels *kernels, float *out,
 static inline bool kernels_have_panels(const struct kernels *kernels)
 {
     return kernels->matrix && kernels->matrix->make_panel;
+}
+
+/* See struct matrix_unit. */
+static inline size_t kernels_start_rows(const struct kernels *kernels)
+{
+    return kernels->matrix ? kernels->matrix->start_rows : 0;
 }
 
 /* 16-bit words that one row of n numbers takes in a pack; 0: there are no packs. */

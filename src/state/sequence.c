@@ -69,6 +69,8 @@ mf_status sequence_init(struct sequence *sequence, const struct model_config *co
     uint32_t table = kv_pages_for(capacity);
     sequence->pages = ARENA_NEW(arena, uint32_t, table);
     if (!sequence->pages) return fail_memory(why, table * sizeof(uint32_t));
+    sequence->generated = ARENA_NEW(arena, uint8_t, capacity / 8 + 1);
+    if (!sequence->generated) return fail_memory(why, capacity / 8 + 1);
     sequence->layer_index = ARENA_NEW(arena, uint32_t, config->layer_count);
     if (!sequence->layer_index) return fail_memory(why, config->layer_count * sizeof(uint32_t));
     uint32_t seen[MIXER_KINDS] = { 0 };
@@ -109,8 +111,30 @@ void sequence_view(const struct sequence *sequence, uint32_t layer, struct span 
         span->kv = kv_pool_view(sequence->pool, index, sequence->pages);
 }
 
+static bool was_generated(const struct sequence *sequence, uint32_t position)
+{
+    return sequence->generated[position / 8] >> position % 8 & 1;
+}
+
+static void note_phase(struct sequence *sequence, uint32_t rows, bool decode)
+{
+    uint32_t first = sequence_next_position(sequence);
+    for (uint32_t i = first; i < first + rows; i++) {
+        uint8_t *byte = &sequence->generated[i / 8];
+        *byte = (uint8_t)((*byte & ~(1u << i % 8)) | (unsigned)decode << i % 8);
+    }
+}
+
+/* Where the prompt rows begin that end before `position`. */
+static uint32_t find_run(const struct sequence *sequence, uint32_t position)
+{
+    while (position > 0 && !was_generated(sequence, position - 1)) position--;
+    return position;
+}
+
 void sequence_step_done(struct sequence *sequence, uint32_t rows, bool decode)
 {
+    note_phase(sequence, rows, decode);
     sequence->pending += rows;
     if (decode) sequence->pending_run_start = sequence_next_position(sequence);
     recurrent_step_done(&sequence->recurrent);
@@ -164,8 +188,7 @@ mf_status sequence_truncate(struct sequence *sequence, uint32_t position, mf_err
         sequence_clear(sequence);
     } else {
         sequence->position = position;
-        if (sequence->run_start > position)
-            sequence->run_start = sequence->pending_run_start = position;
+        sequence->run_start = sequence->pending_run_start = find_run(sequence, position);
         trim_pages(sequence);
     }
     return MF_OK;

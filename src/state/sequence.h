@@ -25,6 +25,7 @@ struct sequence {
     /* Where the prompt rows begin that the next row would follow upon without a generated one
      * between: of the committed tokens, and with the pending ones. */
     uint32_t run_start, pending_run_start;
+    uint8_t *generated; /* [capacity / 8 + 1] a bit for each token: its phase */
     struct kv_pool *pool;
     uint32_t *pages; /* block table, [kv_pages_for(capacity)] */
     uint32_t page_count;

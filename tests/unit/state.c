@@ -399,6 +399,34 @@ static void runs_of_prompt_rows_are_known(void **state)
     bench_close(&b);
 }
 
+/* The arithmetic of a row depends on where its run began: a cut must not forget that. */
+static void cutting_back_finds_the_run_again(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_open(&b, 1);
+    struct sequence *s = &b.sequence;
+    mf_error why;
+    feed(s, 20);
+    sequence_commit(s);
+    assert_int_equal(sequence_reserve(s, 1, &why), MF_OK);
+    sequence_step_done(s, 1, true);
+    sequence_commit(s);
+    feed(s, 5);
+    sequence_commit(s);
+    assert_int_equal(s->run_start, 21);
+    assert_int_equal(sequence_truncate(s, 23, &why), MF_OK);
+    assert_int_equal(s->run_start, 21);
+    assert_int_equal(sequence_truncate(s, 15, &why), MF_OK);
+    assert_int_equal(s->run_start, 0);
+    assert_int_equal(s->pending_run_start, 0);
+    feed(s, 6); /* a prompt where the generated token was */
+    sequence_commit(s);
+    assert_int_equal(sequence_truncate(s, 18, &why), MF_OK);
+    assert_int_equal(s->run_start, 0);
+    bench_close(&b);
+}
+
 static void each_layer_sees_its_own_state(void **state)
 {
     (void)state;
@@ -447,6 +475,7 @@ int main(void)
         cmocka_unit_test(a_sequence_of_attention_alone_can_be_cut_anywhere),
         cmocka_unit_test(a_pool_serves_several_sequences),
         cmocka_unit_test(runs_of_prompt_rows_are_known),
+        cmocka_unit_test(cutting_back_finds_the_run_again),
         cmocka_unit_test(each_layer_sees_its_own_state),
         cmocka_unit_test(sizes_are_those_of_the_layers),
     };

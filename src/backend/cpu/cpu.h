@@ -56,6 +56,16 @@ static inline const struct weight *job_weight(const struct cpu_job *job, enum we
     return &job->frame->weights[id];
 }
 
+/* Whether a row is multiplied with matrices as a generated one: it is one, or it is among the first
+ * rows of a run of prompt rows.  That depends on its position and on the phases of the rows before
+ * it alone, so that a prompt may be cut anywhere. */
+static inline bool cpu_decodes(const struct kernels *kernels, const struct span *spans,
+                               const struct row *row)
+{
+    const struct span *span = &spans[row->span];
+    return span->decode || row->position - span->run_start < kernels_start_rows(kernels);
+}
+
 /* ops_matrix.c */
 void cpu_embed(const struct cpu_job *job);
 void cpu_project(const struct cpu_job *job);

@@ -1,4 +1,4 @@
-/* experts.c: a batch of experts, each phase in its own arithmetic. */
+/* experts.c: a batch of experts, each row in its own arithmetic. */
 #include "backend/cpu/cpu.h"
 
 typedef void (*expert_way)(const struct expert_job *job);
@@ -37,7 +37,7 @@ static struct expert_batch select_phase(struct cpu_backend *cpu, const struct ex
         for (size_t p = 0; p < from->pair_count; p++) {
             uint32_t pair = from->pairs[p];
             const struct row *row = &batch->rows[pair / batch->per_row];
-            if (batch->spans[row->span].decode != decode) continue;
+            if (cpu_decodes(cpu->kernels, batch->spans, row) != decode) continue;
             *pairs++ = pair;
             to->pair_count++;
         }

@@ -1,4 +1,4 @@
-/* experts_decode.c: experts for generated tokens, in integers or, where weights are floats, in
+/* experts_decode.c: experts for rows that are decoded, in integers or, where weights are floats, in
  * floats.
  *
  *     routed rows ─ units ─▶ gate, up ─ silu ─▶ hidden rows ─ units ─▶ down ─▶ answers
@@ -134,7 +134,7 @@ static void make_row_units(const struct decode_experts *e)
         struct units_wanted wanted = { e->job->kernels, a->width, order };
         if (!a->units[order]) continue;
         for (size_t r = 0; r < batch->row_count; r++) {
-            if (!batch->spans[batch->rows[r].span].decode) continue;
+            if (!cpu_decodes(e->job->kernels, batch->spans, &batch->rows[r])) continue;
             cpu_make_units(a->units[order] + r * units_of(a->width), &wanted, e->job->worker,
                            a->floats + r * a->width);
         }

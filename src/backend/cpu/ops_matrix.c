@@ -9,25 +9,26 @@ void cpu_embed(const struct cpu_job *job)
                            job_weight(job, job->op->weight), (uint64_t)job->frame->tokens[r]);
 }
 
-/* Consecutive rows in the same phase.  Rows without a sequence (of logits) count as decoded. */
+/* Consecutive rows in the same arithmetic.  Rows without a sequence (of logits) are decoded. */
 struct run {
     size_t first, count;
     bool decode;
 };
 
-static bool row_decodes(const struct frame *frame, size_t row)
+static bool row_decodes(const struct cpu_job *job, size_t row)
 {
-    return !frame->rows || frame->spans[frame->rows[row].span].decode;
+    const struct frame *frame = job->frame;
+    return !frame->rows || cpu_decodes(job->kernels, frame->spans, &frame->rows[row]);
 }
 
-static bool next_run(struct run *run, const struct frame *frame)
+static bool next_run(struct run *run, const struct cpu_job *job)
 {
     run->first += run->count;
-    if (run->first == frame->row_count) return false;
-    run->decode = row_decodes(frame, run->first);
+    if (run->first == job->frame->row_count) return false;
+    run->decode = row_decodes(job, run->first);
     run->count = 1;
-    while (run->first + run->count < frame->row_count &&
-           row_decodes(frame, run->first + run->count) == run->decode)
+    while (run->first + run->count < job->frame->row_count &&
+           row_decodes(job, run->first + run->count) == run->decode)
         run->count++;
     return true;
 }
@@ -70,7 +71,7 @@ static void project(const struct cpu_job *job, bool add)
 {
     const struct op *op = job->op;
     struct run run = { 0 };
-    while (next_run(&run, job->frame)) {
+    while (next_run(&run, job)) {
         if (run.first > 0) worker_barrier(job->worker); /* `shared` is used again */
         product_way way = choose_way(job, op->weight, run.decode);
         way(&(struct product){ .kernels = job->kernels,

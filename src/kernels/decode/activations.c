@@ -70,7 +70,7 @@ LANES_INLINE size_t place_of_eight(size_t e, enum unit_order order)
     size_t c = e / 8, p = e / 4 % 2, i = e % 4; /* a byte of K formats is of 64 numbers */
     switch (order) {
     case UNIT_ORDER_K_64:
-        return 16 * p + 8 * (i % 2) + 4 * (c % 2) + 2 * (i / 2) + c / 2;
+        return 16 * (i % 2) + 8 * (p ^ i / 2) + 4 * (c % 2) + 2 * p + c / 2;
     case UNIT_ORDER_K_32:
         return 16 * p + 4 * i + c;
     case UNIT_ORDER_HALVES:

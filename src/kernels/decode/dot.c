@@ -43,13 +43,13 @@ LANES_INLINE void fetch_scales(const struct weight *w, const struct unit_place *
     }
 }
 
-/* Unit `index` of a row, of which `left` numbers are left. */
-LANES_INLINE void load_unit(dot_unit *unit, struct unit_place *at, size_t index, size_t left,
+/* Unit `index` of a row, of which `left` numbers are left and which is read in one of `streams`. */
+LANES_INLINE void load_unit(dot_unit *unit, struct unit_place *at, size_t index, size_t streams,
                             unit_loader load, struct unit_kind kind)
 {
     at->index = index;
-    at->count = min_size(UNIT, left);
-    fetch_ahead(at, kind.bytes, STREAMS == 1 ? FETCH_AHEAD : FETCH_AHEAD_EACH);
+    at->count = min_size(UNIT, at->weight->cols - UNIT * index);
+    fetch_ahead(at, kind.bytes, streams == 1 ? FETCH_AHEAD : FETCH_AHEAD_EACH * STREAMS / streams);
     load_for_dot(unit, at, load, kind);
 }
 
@@ -63,25 +63,32 @@ LANES_INLINE void add_rows(struct sums *out, struct unit_place *at, const struct
 #pragma GCC unroll 4
         for (size_t i = 0; i < STREAMS; i++) {
             dot_unit unit;
-            load_unit(&unit, &at[i], index, cols - UNIT * index, load, kind);
+            load_unit(&unit, &at[i], index, STREAMS, load, kind);
             add_product(&sums[i / TOGETHER], i % TOGETHER, &unit, x + index, kind);
         }
     }
     memcpy(out, sums, sizeof sums);
 }
 
-/* One row with PRODUCTS of activations. */
+/* Some rows with some of activations, PRODUCTS in all; `each`, the number of the latter, is a
+ * constant where this is inlined. */
 LANES_INLINE void add_shared(struct sums *sums, struct unit_place *at,
-                             const struct integer_unit *const *x, unit_loader load,
+                             const struct integer_unit *const *x, size_t each, unit_loader load,
                              struct unit_kind kind)
 {
     size_t cols = at->weight->cols;
     for (size_t index = 0; UNIT * index < cols; index++) {
-        dot_unit unit;
-        load_unit(&unit, at, index, cols - UNIT * index, load, kind);
+#pragma GCC unroll 2
+        for (size_t row = 0; row < PRODUCTS / each; row++) {
+            dot_unit unit;
+            load_unit(&unit, &at[row], index, PRODUCTS / each, load, kind);
 #pragma GCC unroll 4
-        for (size_t i = 0; i < PRODUCTS; i++)
-            add_product(&sums[i / TOGETHER], i % TOGETHER, &unit, x[i] + index, kind);
+            for (size_t i = 0; i < each; i++) {
+                size_t product = row * each + i;
+                add_product(&sums[product / TOGETHER], product % TOGETHER, &unit, x[i] + index,
+                            kind);
+            }
+        }
     }
 }
 
@@ -114,16 +121,39 @@ LANES_INLINE void dot_rows_with_one(const struct integer_block *b, struct dot_ro
         store_product(b, rows.first + i * rows.step, x, products[i]);
 }
 
+/* Four rows of activations, or three: then the last one counts twice. */
 LANES_INLINE void dot_one_with_some(const struct integer_block *b, size_t row, size_t x,
                                     unit_loader load, struct unit_kind kind)
 {
     struct sums sums[PRODUCTS / TOGETHER] = { 0 };
     struct unit_place at = unit_row(b->weight, b->first + row);
+    size_t count = min_size(PRODUCTS, b->x_rows - x);
+    const struct integer_unit *some[PRODUCTS];
     float products[PRODUCTS];
+    for (size_t j = 0; j < PRODUCTS; j++) some[j] = b->x[x + min_size(j, count - 1)];
     fetch_scales(b->weight, &at);
-    add_shared(sums, &at, b->x + x, load, kind);
+    add_shared(sums, &at, some, PRODUCTS, load, kind);
     sum_four(products, sums, kind);
-    for (size_t j = 0; j < PRODUCTS; j++) store_product(b, row, x + j, products[j]);
+    for (size_t j = 0; j < count; j++) store_product(b, row, x + j, products[j]);
+}
+
+/* Two rows, `step` apart, of which the second may be beyond the last one, with two of
+ * activations. */
+LANES_INLINE void dot_two_with_two(const struct integer_block *b, size_t row, size_t step, size_t x,
+                                   unit_loader load, struct unit_kind kind)
+{
+    struct sums sums[PRODUCTS / TOGETHER] = { 0 };
+    struct unit_place at[2];
+    size_t rows[2] = { row, row + step }, count = rows[1] < b->count ? 2 : 1;
+    float products[PRODUCTS];
+    for (size_t i = 0; i < 2; i++) {
+        at[i] = unit_row(b->weight, b->first + rows[min_size(i, count - 1)]);
+        fetch_scales(b->weight, &at[i]);
+    }
+    add_shared(sums, at, b->x + x, 2, load, kind);
+    sum_four(products, sums, kind);
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = 0; j < 2; j++) store_product(b, rows[i], x + j, products[2 * i + j]);
 }
 
 /* Where the streams begin nothing has been asked for yet. */
@@ -149,10 +179,12 @@ LANES_INLINE struct dot_rows rows_at(const struct integer_block *b, size_t i)
 
 LANES_INLINE void dot_all(const struct integer_block *b, unit_loader load, struct unit_kind kind)
 {
-    size_t j = 0;
-    for (; j + PRODUCTS <= b->x_rows; j += PRODUCTS)
+    size_t j = 0, half = (b->count + 1) / 2;
+    for (; j + PRODUCTS - 1 <= b->x_rows; j += PRODUCTS)
         for (size_t i = 0; i < b->count; i++) dot_one_with_some(b, i, j, load, kind);
-    for (; j < b->x_rows; j++) {
+    if (j + 2 == b->x_rows)
+        for (size_t i = 0; i < half; i++) dot_two_with_two(b, i, half, j, load, kind);
+    if (j + 1 == b->x_rows) {
         if (STREAMS > 1) fetch_beginnings(b, b->count / STREAMS);
         for (size_t i = 0; PRODUCTS * i < b->count; i++)
             dot_rows_with_one(b, rows_at(b, i), j, load, kind);

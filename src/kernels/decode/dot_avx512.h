@@ -68,6 +68,22 @@ LANES_INLINE __m512i dot_two_vectors(const struct unit *w, const struct integer_
 #endif
 }
 
+/* The same of all four vectors, whose lanes are of the same groups. */
+LANES_INLINE __m512i dot_four_vectors(const struct unit *w, const struct integer_unit *x)
+{
+#if defined(__AVX512VNNI__)
+    __m512i sum = _mm512_setzero_si512();
+    for (int v = 0; v < 4; v++)
+        sum = _mm512_dpbusd_epi32(sum, (__m512i)w->q[v], _mm512_loadu_si512(x->high + 64 * v));
+    sum = _mm512_slli_epi32(sum, 7);
+    for (int v = 0; v < 4; v++)
+        sum = _mm512_dpbusd_epi32(sum, (__m512i)w->q[v], _mm512_loadu_si512(x->low + 64 * v));
+    return sum;
+#else
+    return _mm512_add_epi32(dot_two_vectors(w, x, 0), dot_two_vectors(w, x, 2));
+#endif
+}
+
 /* Neighbouring lanes added up; in each quarter those of a, then those of b. */
 LANES_INLINE __m512i add_neighbours(__m512i a, __m512i b)
 {
@@ -81,13 +97,15 @@ LANES_INLINE __m512i dot_unit_alone(const struct unit *w, const struct integer_u
                                     struct unit_kind kind)
 {
     if (kind.order == UNIT_ORDER_ROW) return dot_quarters(w, x, kind.wide);
+    if (kind.order == UNIT_ORDER_K_64) return dot_four_vectors(w, x);
     return add_neighbours(dot_two_vectors(w, x, 0), dot_two_vectors(w, x, 2));
 }
 
 /* Whole groups of 32 of two products. */
 LANES_INLINE __m512i join_groups(__m512i a, __m512i b, struct unit_kind kind)
 {
-    if (kind.order == UNIT_ORDER_PAIRS) return add_neighbours(a, b);
+    if (kind.order == UNIT_ORDER_PAIRS || kind.order == UNIT_ORDER_K_64)
+        return add_neighbours(a, b);
     return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
 }
 
@@ -96,7 +114,6 @@ LANES_INLINE __m512i joined_lanes(struct unit_kind kind)
 {
     switch (kind.order) {
     case UNIT_ORDER_K_64:
-        return _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 16, 20, 17, 21, 18, 22, 19, 23);
     case UNIT_ORDER_PAIRS:
         return _mm512_setr_epi32(0, 4, 16, 20, 1, 5, 17, 21, 2, 6, 18, 22, 3, 7, 19, 23);
     default:
@@ -109,7 +126,6 @@ LANES_INLINE __m512i joined_places(struct unit_kind kind)
 {
     switch (kind.order) {
     case UNIT_ORDER_K_64:
-        return _mm512_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
     case UNIT_ORDER_PAIRS:
         return _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     default:
@@ -197,26 +213,38 @@ LANES_INLINE void load_eights(__m512i out[2], const uint8_t *p)
     out[1] = _mm512_unpackhi_epi64(a, b);
 }
 
-/* Both numbers of a byte.  With VNNI the numbers of odd groups, the upper halves of bytes, stay
- * there, 16 times as large, and their scales are a 16th.  That gives the same bits. */
+/* A byte has a number of a group and one of the next group.  Vectors of the first alone, and of the
+ * second alone, become two that have eight numbers of every group, in the same place of both. */
+enum { FIRST_EIGHTS = 0x33 }; /* that stay where they are */
+
+LANES_INLINE void mix_groups(bytes out[2], bytes first, bytes second)
+{
+    out[0] = (bytes)_mm512_mask_blend_epi64(FIRST_EIGHTS, (__m512i)second, (__m512i)first);
+    __m512i others = _mm512_mask_blend_epi64(FIRST_EIGHTS, (__m512i)first, (__m512i)second);
+    out[1] = (bytes)_mm512_permutex_epi64(others, 0x4e);
+}
+
+/* With VNNI the numbers of odd groups, the upper halves of bytes, stay there, 16 times as large, and
+ * their scales are a 16th.  That gives the same bits. */
 LANES_INLINE void load_q4_k_eights(struct unit *u, const struct unit_place *at)
 {
     const struct block_q4_k *b = (const struct block_q4_k *)at->values + at->index;
     __m512i from[2];
     load_eights(from, b->qs);
 #if defined(__AVX512VNNI__)
+    const __m512i halves =
+        _mm512_mask_blend_epi64(FIRST_EIGHTS, _mm512_set1_epi8((char)0xf0), _mm512_set1_epi8(15));
     u->both = k_scales(b->d, b->scales, 0x1p-4f);
+    for (int i = 0; i < 2; i++) {
+        __m512i others = _mm512_andnot_si512(halves, from[i]);
+        u->q[2 * i] = (bytes)_mm512_and_si512(halves, from[i]);
+        u->q[2 * i + 1] = (bytes)_mm512_permutex_epi64(others, 0x4e);
+    }
 #else
     u->both = k_scales(b->d, b->scales, 1.0f);
+    for (int i = 0; i < 2; i++)
+        mix_groups(&u->q[2 * i], (bytes)from[i] & 15, (bytes)_mm512_srli_epi16(from[i], 4) & 15);
 #endif
-    for (int i = 0; i < 2; i++) {
-        u->q[i] = (bytes)from[i] & 15;
-#if defined(__AVX512VNNI__)
-        u->q[2 + i] = (bytes)from[i] & 0xf0;
-#else
-        u->q[2 + i] = (bytes)_mm512_srli_epi16(from[i], 4) & 15;
-#endif
-    }
 }
 
 /* Bits 2c and 2c + 1 of a byte of qh belong to the two numbers of that byte of chunk c. */
@@ -231,8 +259,8 @@ LANES_INLINE void load_q5_k_eights(struct unit *u, const struct unit_place *at)
     u->both = k_scales(b->d, b->scales, 1.0f);
     for (int i = 0; i < 2; i++) {
         __m512i low = _mm512_rolv_epi64(bits[i], turns), high = _mm512_srli_epi16(low, 1);
-        u->q[i] = bytes_merge(15, (bytes)from[i], (bytes)low) & 31;
-        u->q[2 + i] = bytes_merge(15, (bytes)_mm512_srli_epi16(from[i], 4), (bytes)high) & 31;
+        mix_groups(&u->q[2 * i], bytes_merge(15, (bytes)from[i], (bytes)low) & 31,
+                   bytes_merge(15, (bytes)_mm512_srli_epi16(from[i], 4), (bytes)high) & 31);
     }
 }
 

@@ -411,6 +411,7 @@ static void multiply_gated(const struct matrix_product *p, uint16_t *packs, size
 }
 
 const struct matrix_unit NAMED(prefill_amx) = {
+    .start_rows = 8,
     .words = 1,
     .begin = begin,
     .end = end,

@@ -187,6 +187,7 @@ static void multiply_gated(const struct matrix_product *p, uint16_t *packs, size
 }
 
 const struct matrix_unit NAMED(prefill_bf16) = {
+    .start_rows = 32,
     .words = 1,
     .begin = nothing,
     .end = nothing,
