@@ -34,7 +34,7 @@ typedef struct mf_model_shape {
 
 #define MF_MODEL_SHAPE_INIT MF_SIZED(mf_model_shape)
 
-MF_API void mf_model_get_shape(const mf_model *model, mf_model_shape *out);
+MF_API mf_status mf_model_get_shape(mf_model_shape *out, const mf_model *model, mf_error *why);
 
 /* What tensors are for: suffix, name. */
 #define MF_TENSOR_CLASS_LIST(X)                                                                    \
@@ -90,10 +90,12 @@ MF_API mf_status mf_description_open(mf_description **out, const char *path, mf_
 MF_API void mf_description_close(mf_description *description);
 
 /* Texts are borrowed from the description. */
-MF_API void mf_description_get(const mf_description *description, mf_description_info *out);
+MF_API mf_status mf_description_get(mf_description_info *out, const mf_description *description,
+                                    mf_error *why);
 
 /* All 0 where the model is not supported. */
-MF_API void mf_description_get_shape(const mf_description *description, mf_model_shape *out);
+MF_API mf_status mf_description_get_shape(mf_model_shape *out, const mf_description *description,
+                                          mf_error *why);
 
 /* Scales and biases of a matrix are bytes of it, not tensors. */
 typedef struct mf_tensor_sum {
@@ -211,7 +213,8 @@ typedef struct mf_route_trace_info {
 MF_API mf_status mf_route_trace_open(mf_route_trace **out, const void *bytes, size_t count,
                                      mf_error *why);
 MF_API void mf_route_trace_close(mf_route_trace *trace);
-MF_API void mf_route_trace_get(const mf_route_trace *trace, mf_route_trace_info *out);
+MF_API mf_status mf_route_trace_get(mf_route_trace_info *out, const mf_route_trace *trace,
+                                    mf_error *why);
 
 /* Belady's policy knows the future: no other has more hits.  "moeflux" is the library's own. */
 #define MF_CACHE_POLICY_LIST(X)                                                                    \
@@ -299,7 +302,7 @@ typedef struct mf_workload {
 } mf_workload;
 #define MF_WORKLOAD_INIT MF_SIZED(mf_workload)
 
-MF_API void mf_model_workload(const mf_model *model, mf_workload *out);
+MF_API mf_status mf_model_workload(mf_workload *out, const mf_model *model, mf_error *why);
 
 /* Threads of an engine whose options leave the number open: one for every core that this process
  * may use. */

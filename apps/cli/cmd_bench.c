@@ -108,7 +108,7 @@ static bool is_recurrent(const mf_model *model)
 {
     mf_model_shape shape = MF_MODEL_SHAPE_INIT;
 
-    mf_model_get_shape(model, &shape);
+    mf_model_get_shape(&shape, model, NULL);
     return shape.delta_layers > 0;
 }
 
@@ -214,7 +214,7 @@ static mf_status show_report(struct bench_run *run, mf_error *why)
     mf_workload workload = MF_WORKLOAD_INIT;
     struct bench_report report;
 
-    mf_model_workload(run->opened.model, &workload);
+    mf_model_workload(&workload, run->opened.model, NULL);
     make_report(&report, run, &workload);
     if (run->settings->json) {
         json_t *line = bench_json_new(&report);

@@ -321,8 +321,8 @@ static mf_status inspect(struct inspection *out, const char *path,
     mf_status status = mf_description_open(&out->description, path, why);
 
     if (status != MF_OK) return status;
-    mf_description_get(out->description, &out->info);
-    mf_description_get_shape(out->description, &out->shape);
+    mf_description_get(&out->info, out->description, NULL);
+    mf_description_get_shape(&out->shape, out->description, NULL);
     if (!out->info.supported) return MF_OK;
     wanted.memory_bytes = common->memory_bytes.value;
     wanted.context_length = (uint32_t)common->context.value;

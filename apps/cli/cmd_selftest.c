@@ -158,7 +158,7 @@ static mf_status make_tokens(struct selftest *test, mf_error *why)
 static mf_status selftest(struct selftest *test, mf_error *why)
 {
     mf_model *model = test->opened.model;
-    mf_model_get_shape(model, &test->shape);
+    mf_model_get_shape(&test->shape, model, NULL);
     size_t experts = (size_t)test->shape.layer_count * test->shape.experts;
     test->figures.uses = calloc(experts, sizeof *test->figures.uses);
     if (!test->figures.uses) return fail_memory(why, experts * sizeof *test->figures.uses);

@@ -189,7 +189,7 @@ static void print_map(const mf_model *model, const struct terminal *terminal)
 {
     mf_model_shape shape = MF_MODEL_SHAPE_INIT;
 
-    mf_model_get_shape(model, &shape);
+    mf_model_get_shape(&shape, model, NULL);
     fprintf(stderr, "%sexperts that were used%s\n",
             terminal_style(terminal->colour_err, STYLE_BOLD),
             terminal_style(terminal->colour_err, STYLE_PLAIN));

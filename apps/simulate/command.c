@@ -156,7 +156,7 @@ static mf_status simulate(const struct simulate_settings *settings, const mf_rou
     };
     mf_status status;
 
-    mf_route_trace_get(trace, &report.trace);
+    mf_route_trace_get(&report.trace, trace, NULL);
     report.step_seconds =
         settings->step_ms.given ? 1e-3 * settings->step_ms.value : report.trace.step_seconds;
     if (!report.sizes) return fail_memory(why, SIMULATED_SIZES_MAX * sizeof *report.sizes);

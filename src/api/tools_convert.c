@@ -27,8 +27,10 @@ static mf_status choose(enum quantisation *out, const char *name, const char *fi
     return fail(why, MF_ERR_ARGUMENT, "\"%.32s\" is no format for `%s`", name, field);
 }
 
-static void give_result(mf_convert_result *out, const struct convert_result *result)
+static mf_status give_result(mf_convert_result *out, const struct convert_result *result,
+                             mf_error *why)
 {
+    if (!out) return MF_OK;
     mf_convert_result whole = {
         .exact = result->exact,
         .already = result->already,
@@ -42,7 +44,7 @@ static void give_result(mf_convert_result *out, const struct convert_result *res
         .requantised = result->requantised,
         .kept = result->kept,
     };
-    tools_give(out, &whole, sizeof whole);
+    return api_statistics_out(out, &whole, sizeof whole, "MF_CONVERT_RESULT_INIT", why);
 }
 
 mf_status mf_convert(mf_convert_result *out, const char *source, const char *target,
@@ -52,7 +54,8 @@ mf_status mf_convert(mf_convert_result *out, const char *source, const char *tar
     struct convert_result result = { 0 };
     if (!source) return api_missing(why, "source");
     if (!target) return api_missing(why, "target");
-    mf_status status = tools_take(&options, sizeof options, given, "MF_CONVERT_OPTIONS_INIT", why);
+    mf_status status =
+        api_options_in(&options, sizeof options, given, "MF_CONVERT_OPTIONS_INIT", why);
     if (status != MF_OK) return status;
     struct machine machine;
     struct watcher watcher = { options.progress, options.progress_user };
@@ -73,6 +76,7 @@ mf_status mf_convert(mf_convert_result *out, const char *source, const char *tar
     status = choose(&convert.experts, options.experts, "experts", why);
     if (status == MF_OK) status = choose(&convert.rest, options.rest, "rest", why);
     if (status == MF_OK) status = convert_run(&result, &convert, why);
-    give_result(out, &result);
+    if (status == MF_OK) return give_result(out, &result, why);
+    give_result(out, &result, NULL); /* why is about the conversion */
     return status;
 }

@@ -64,8 +64,11 @@ static void fill_packed(mf_description_info *info, const struct description *d)
     info->packed_rest = origin->rest;
 }
 
-void mf_description_get(const mf_description *description, mf_description_info *out)
+mf_status mf_description_get(mf_description_info *out, const mf_description *description,
+                             mf_error *why)
 {
+    if (!out) return api_missing(why, "out");
+    if (!description) return api_missing(why, "description");
     const struct description *d = &description->description;
     struct parameter_counts counts = description_parameters(d);
     mf_description_info info = {
@@ -89,15 +92,18 @@ void mf_description_get(const mf_description *description, mf_description_info *
         info.token_state_bytes = bytes.state;
     }
     fill_packed(&info, d);
-    tools_give(out, &info, sizeof info);
+    return api_statistics_out(out, &info, sizeof info, "MF_DESCRIPTION_INFO_INIT", why);
 }
 
-void mf_description_get_shape(const mf_description *description, mf_model_shape *out)
+mf_status mf_description_get_shape(mf_model_shape *out, const mf_description *description,
+                                   mf_error *why)
 {
+    if (!out) return api_missing(why, "out");
+    if (!description) return api_missing(why, "description");
     mf_model_shape shape = { 0 };
     if (description->description.supported)
         tools_fill_shape(&shape, &description->description.model.config);
-    tools_give(out, &shape, sizeof shape);
+    return api_statistics_out(out, &shape, sizeof shape, "MF_MODEL_SHAPE_INIT", why);
 }
 
 mf_tensor_sum mf_description_sum(const mf_description *description, int tensor_class, int format)

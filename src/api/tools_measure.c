@@ -22,7 +22,7 @@ static mf_status begin(mf_ceilings *whole, const mf_ceilings *given, mf_error *w
 {
     *whole = (mf_ceilings){ 0 };
     if (!given) return api_missing(why, "ceilings");
-    return tools_take(whole, sizeof *whole, given, "MF_CEILINGS_INIT", why);
+    return api_options_in(whole, sizeof *whole, given, "MF_CEILINGS_INIT", why);
 }
 
 mf_status mf_ceilings_measure(mf_ceilings *ceilings, uint32_t thread_count, mf_error *why)
@@ -33,8 +33,8 @@ mf_status mf_ceilings_measure(mf_ceilings *ceilings, uint32_t thread_count, mf_e
     if (status != MF_OK) return status;
     machine_probe(&machine);
     status = ceilings_measure(&whole, &machine, threads_of(&machine, thread_count), why);
-    if (status == MF_OK) tools_give(ceilings, &whole, sizeof whole);
-    return status;
+    if (status != MF_OK) return status;
+    return api_statistics_out(ceilings, &whole, sizeof whole, "MF_CEILINGS_INIT", why);
 }
 
 mf_status mf_ceilings_measure_disk(mf_ceilings *ceilings, const mf_model *model, mf_error *why)
@@ -47,8 +47,8 @@ mf_status mf_ceilings_measure_disk(mf_ceilings *ceilings, const mf_model *model,
     if (sizes.slots >= sizes.total) return MF_OK;
     const struct tensor_directory *directory = &model->model.directory;
     status = ceilings_measure_disk(&whole, directory->files, directory->file_count, why);
-    if (status == MF_OK) tools_give(ceilings, &whole, sizeof whole);
-    return status;
+    if (status != MF_OK) return status;
+    return api_statistics_out(ceilings, &whole, sizeof whole, "MF_CEILINGS_INIT", why);
 }
 
 mf_status mf_memory_probe_open(mf_memory_probe **out, uint32_t thread_count, mf_error *why)
@@ -82,18 +82,22 @@ double mf_memory_probe_rate(mf_memory_probe *probe)
 
 /* ------------------------------------------------------------------ models */
 
-void mf_model_get_shape(const mf_model *model, mf_model_shape *out)
+mf_status mf_model_get_shape(mf_model_shape *out, const mf_model *model, mf_error *why)
 {
+    if (!out) return api_missing(why, "out");
+    if (!model) return api_missing(why, "model");
     mf_model_shape shape;
     tools_fill_shape(&shape, &model->model.config);
-    tools_give(out, &shape, sizeof shape);
+    return api_statistics_out(out, &shape, sizeof shape, "MF_MODEL_SHAPE_INIT", why);
 }
 
-void mf_model_workload(const mf_model *model, mf_workload *out)
+mf_status mf_model_workload(mf_workload *out, const mf_model *model, mf_error *why)
 {
+    if (!out) return api_missing(why, "out");
+    if (!model) return api_missing(why, "model");
     mf_workload whole;
     workload_count(&whole, &model->model, model->engine->backend->kv_format);
-    tools_give(out, &whole, sizeof whole);
+    return api_statistics_out(out, &whole, sizeof whole, "MF_WORKLOAD_INIT", why);
 }
 
 const uint64_t *mf_model_expert_uses(const mf_model *model, uint32_t layer)

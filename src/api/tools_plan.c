@@ -149,7 +149,7 @@ mf_status mf_model_plan(mf_plan *out, const char *path, const mf_plan_options *g
     mf_plan whole = { 0 };
     if (!out) return api_missing(why, "out");
     if (!path) return api_missing(why, "path");
-    mf_status status = tools_take(&options, sizeof options, given, "MF_PLAN_OPTIONS_INIT", why);
+    mf_status status = api_options_in(&options, sizeof options, given, "MF_PLAN_OPTIONS_INIT", why);
     if (status == MF_OK) status = description_open(&description, path, why);
     if (status != MF_OK) return status;
     if (!description.supported)
@@ -157,6 +157,6 @@ mf_status mf_model_plan(mf_plan *out, const char *path, const mf_plan_options *g
     else
         status = plan_described(&whole, &description, &options, why);
     description_close(&description);
-    if (status == MF_OK) tools_give(out, &whole, sizeof whole);
-    return status;
+    if (status != MF_OK) return status;
+    return api_statistics_out(out, &whole, sizeof whole, "MF_PLAN_INIT", why);
 }

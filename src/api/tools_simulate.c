@@ -152,8 +152,10 @@ void mf_route_trace_close(mf_route_trace *trace)
     allocator_heap.release(NULL, trace, sizeof *trace);
 }
 
-void mf_route_trace_get(const mf_route_trace *trace, mf_route_trace_info *out)
+mf_status mf_route_trace_get(mf_route_trace_info *out, const mf_route_trace *trace, mf_error *why)
 {
+    if (!out) return api_missing(why, "out");
+    if (!trace) return api_missing(why, "trace");
     const struct route_shape *shape = &trace->trace.shape;
     mf_route_trace_info info = { .model = shape->name,
                                  .token_count = trace->trace.row_count,
@@ -167,7 +169,7 @@ void mf_route_trace_get(const mf_route_trace *trace, mf_route_trace_info *out)
         if (shape->expert_bytes[i] > info.largest_expert_bytes)
             info.largest_expert_bytes = shape->expert_bytes[i];
     }
-    tools_give(out, &info, sizeof info);
+    return api_statistics_out(out, &info, sizeof info, "MF_ROUTE_TRACE_INFO_INIT", why);
 }
 
 mf_status mf_simulate(mf_simulation_result *out, const mf_route_trace *trace,
@@ -179,7 +181,7 @@ mf_status mf_simulate(mf_simulation_result *out, const mf_route_trace *trace,
     if (!trace) return api_missing(why, "trace");
     if (!given) return api_missing(why, "options");
     mf_status status =
-        tools_take(&options, sizeof options, given, "MF_SIMULATION_OPTIONS_INIT", why);
+        api_options_in(&options, sizeof options, given, "MF_SIMULATION_OPTIONS_INIT", why);
     if (status != MF_OK) return status;
     if ((unsigned)options.policy >= MF_CACHE_POLICY_COUNT)
         return fail(why, MF_ERR_ARGUMENT, "%d is not an mf_cache_policy", (int)options.policy);
@@ -199,6 +201,5 @@ mf_status mf_simulate(mf_simulation_result *out, const mf_route_trace *trace,
                                    .uses = result.uses,
                                    .hits = result.hits,
                                    .bytes_read = result.bytes_read };
-    tools_give(out, &whole, sizeof whole);
-    return MF_OK;
+    return api_statistics_out(out, &whole, sizeof whole, "MF_SIMULATION_RESULT_INIT", why);
 }

@@ -1,34 +1,7 @@
+/* tools_structs.c: structs that several functions of moeflux_tools.h fill. */
 #include "api/tools.h"
 
-#include "base/common.h"
-#include "base/status.h"
 #include "model/config.h"
-
-static size_t size_of(const void *given)
-{
-    size_t size;
-    memcpy(&size, given, sizeof size);
-    return size;
-}
-
-mf_status tools_take(void *own, size_t own_size, const void *given, const char *initialiser,
-                     mf_error *why)
-{
-    if (!given) return MF_OK;
-    if (size_of(given) == 0)
-        return fail(why, MF_ERR_ARGUMENT, "struct_size is 0: begin with %s", initialiser);
-    memcpy(own, given, min_size(size_of(given), own_size));
-    return MF_OK;
-}
-
-void tools_give(void *given, const void *own, size_t own_size)
-{
-    if (!given) return;
-    size_t size = size_of(given);
-    if (size < sizeof size) return;
-    memcpy(given, own, min_size(size, own_size));
-    memcpy(given, &size, sizeof size);
-}
 
 void tools_fill_shape(mf_model_shape *out, const struct model_config *c)
 {

@@ -44,7 +44,7 @@ static void shorter_structs_are_filled_as_far_as_they_go(void **state)
     memset(&place, 0x5a, sizeof place);
     place.info.struct_size = size;
     assert_int_equal(mf_description_open(&description, pebble(), NULL), MF_OK);
-    mf_description_get(description, &place.info);
+    mf_description_get(&place.info, description, NULL);
     assert_int_equal(place.info.struct_size, size);
     assert_string_equal(place.info.name, "pebble");
     for (size_t i = size; i < sizeof place.bytes; i++) assert_int_equal(place.bytes[i], 0x5a);
@@ -67,7 +67,14 @@ static void wrong_arguments_are_refused(void **state)
     assert_int_equal(mf_convert(NULL, pebble(), "/nonexistent/target", &options, &why),
                      MF_ERR_ARGUMENT);
     assert_string_equal(why.text, "\"q5\" is no format for `experts`");
+    assert_int_equal(mf_model_get_shape(NULL, NULL, &why), MF_ERR_ARGUMENT);
+    assert_string_equal(why.text, "the argument `out` is NULL");
+    mf_model_shape empty = { 0 };
     mf_description_close(NULL);
+    assert_int_equal(mf_description_open(&description, pebble(), NULL), MF_OK);
+    assert_int_equal(mf_description_get_shape(&empty, description, &why), MF_ERR_ARGUMENT);
+    assert_non_null(strstr(why.text, "MF_MODEL_SHAPE_INIT"));
+    mf_description_close(description);
     mf_route_trace_close(NULL);
     mf_route_recorder_close(NULL);
     mf_memory_probe_close(NULL);
@@ -106,15 +113,15 @@ static void shape_of_a_description_is_that_of_the_model(void **state)
     mf_workload workload = MF_WORKLOAD_INIT;
     (void)state;
     assert_int_equal(mf_description_open(&description, pebble(), NULL), MF_OK);
-    mf_description_get_shape(description, &described);
+    mf_description_get_shape(&described, description, NULL);
     mf_description_close(description);
     assert_int_equal(mf_engine_open(&engine, NULL, NULL), MF_OK);
     assert_int_equal(mf_model_open(&model, engine, pebble(), NULL, NULL), MF_OK);
-    mf_model_get_shape(model, &opened);
+    mf_model_get_shape(&opened, model, NULL);
     assert_memory_equal(&described, &opened, sizeof opened);
     assert_int_equal(opened.layer_count, 8);
     assert_int_equal(opened.delta_layers, 6);
-    mf_model_workload(model, &workload);
+    mf_model_workload(&workload, model, NULL);
     assert_true(workload.weight_bytes > 0 && workload.token_flops > 0);
     mf_model_close(model);
     mf_engine_close(engine);
@@ -159,7 +166,7 @@ static void recorded_routes_can_be_replayed(void **state)
     mf_engine_close(engine);
 
     assert_int_equal(mf_route_trace_open(&trace, memory.bytes, memory.count, NULL), MF_OK);
-    mf_route_trace_get(trace, &info);
+    mf_route_trace_get(&info, trace, NULL);
     assert_int_equal(info.token_count, 5);
     assert_string_equal(info.model, "pebble");
     mf_simulation_options options = MF_SIMULATION_OPTIONS_INIT;
