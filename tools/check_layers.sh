@@ -18,15 +18,6 @@ BEGIN {
     inside["apps/bench/cases_weights.c"] = "part of that table"
     inside["apps/bench/kernel_bench.c"] = "times that table"
     inside["apps/cli/selftest_operations.c"] = "compares two backends operation by operation"
-    # Not ported to the public headers yet.
-    count_left = split("answer.c answer.h chat_loop.c cmd_detokenize.c cmd_generate.c cmd_parse.c " \
-        "cmd_run.c cmd_template.c cmd_tokenize.c constraint.c constraint.h " \
-        "conversation.c conversation.h generation.c generation.h json_lines.c json_lines.h " \
-        "line_editor.h model_parts.c model_parts.h model_path.c model_path.h opened.h runner.c " \
-        "sampling.c sampling.h token_text.c token_text.h", left)
-    for (i = 1; i <= count_left; i++) inside["apps/cli/" left[i]] = "not ported yet"
-    inside["apps/common/basics.h"] = inside["apps/common/clock.h"] = "until all are ported"
-    inside["apps/common/error.h"] = "until all are ported"
     hidden["kernels"] = " io checkpoint tokenizer jinja sampling grammar chat model convert "
 }
 FNR == 1 {

@@ -8,7 +8,7 @@
 #ifndef CLI_LINE_EDITOR_H
 #define CLI_LINE_EDITOR_H
 
-#include "base/common.h"
+#include "common/basics.h"
 
 struct line_editor;
 

@@ -1,8 +1,7 @@
 #include "model_path.h"
 
-#include "base/status.h"
-#include "checkpoint/locate.h"
-#include "model/model.h"
+#include "common/error.h"
+#include "moeflux_tools.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -11,6 +10,14 @@
 #include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+static mf_status path_join_to(char *out, const char *directory, const char *name, mf_error *why)
+{
+    if ((size_t)snprintf(out, PATH_CAPACITY, "%s/%s", directory, name) < PATH_CAPACITY) {
+        return MF_OK;
+    }
+    return fail(why, MF_ERR_ARGUMENT, "the path of %.64s in %.128s is too long", name, directory);
+}
 
 static bool is_directory(const char *path)
 {
@@ -38,7 +45,7 @@ static mf_status find_embedded(char *out, mf_error *why)
     slash = strrchr(program, '/');
     if (slash) *slash = '\0';
     for (size_t i = 0; i < COUNT_OF(places); i++) {
-        mf_status status = path_join(place, sizeof place, program, places[i], why);
+        mf_status status = path_join_to(place, program, places[i], why);
         if (status != MF_OK) return status;
         if (is_directory(place) && realpath(place, out)) return MF_OK;
     }
@@ -67,7 +74,7 @@ static mf_status cache_directory(char *out, mf_error *why)
         const char *base = getenv(places[i].variable);
         if (!base || !*base) continue;
         if (strcmp(places[i].below, ".") != 0) {
-            return path_join(out, PATH_CAPACITY, base, places[i].below, why);
+            return path_join_to(out, base, places[i].below, why);
         }
         if ((size_t)snprintf(out, PATH_CAPACITY, "%s", base) < PATH_CAPACITY) return MF_OK;
         return fail(why, MF_ERR_ARGUMENT, "%s is too long a path", places[i].variable);
@@ -90,9 +97,11 @@ static bool is_tagged(const char *word)
 /* A directory with weights: others may well be meant as a prompt's word. */
 static bool is_checkpoint(const char *directory)
 {
-    struct checkpoint_place place;
+    mf_description *description;
 
-    return checkpoint_locate(&place, &files_posix, directory, NULL) == MF_OK;
+    if (mf_description_open(&description, directory, NULL) != MF_OK) return false;
+    mf_description_close(description);
+    return true;
 }
 
 static bool has_model_form(const char *word)
@@ -116,11 +125,6 @@ bool model_path_is_meant(const char *word)
                                  : model_path_resolve(path, word, NULL) == MF_OK;
 }
 
-bool model_path_is_gguf(const char *path)
-{
-    return checkpoint_is_gguf(&files_posix, path);
-}
-
 mf_status model_path_resolve(char *out, const char *model, mf_error *why)
 {
     char cache[PATH_CAPACITY];
@@ -129,9 +133,4 @@ mf_status model_path_resolve(char *out, const char *model, mf_error *why)
     mf_status status = cache_directory(cache, why);
     if (status != MF_OK) return status;
     return mf_model_find(out, PATH_CAPACITY, model, cache[0] ? cache : NULL, NULL, why);
-}
-
-mf_status model_path_of_parts(char *out, const char *path, mf_error *why)
-{
-    return model_parts_path(out, PATH_CAPACITY, &files_posix, path, why);
 }

@@ -11,7 +11,8 @@
 #ifndef CLI_MODEL_PATH_H
 #define CLI_MODEL_PATH_H
 
-#include "base/file.h"
+#include "common/basics.h"
+#include "moeflux.h"
 
 /* `model` NULL: the embedded one.  `out` has PATH_CAPACITY bytes. */
 mf_status model_path_resolve(char *out, const char *model, mf_error *why);
@@ -20,12 +21,5 @@ mf_status model_path_resolve(char *out, const char *model, mf_error *why);
  * or it has the form of a model's name (a path without white space, *.gguf, name:tag, an address),
  * in which case model_path_resolve says why it cannot be used. */
 bool model_path_is_meant(const char *word);
-
-/* A resolved path that is a GGUF file and not a directory. */
-bool model_path_is_gguf(const char *path);
-
-/* Where tokenizer and configuration of a resolved directory lie, see model_parts_path: a
- * directory, or a .gguf file inside it.  `out` has PATH_CAPACITY bytes. */
-mf_status model_path_of_parts(char *out, const char *path, mf_error *why);
 
 #endif
