@@ -21,7 +21,7 @@ fail() {
 
 # wait_for TEXT [SECONDS]: until the text stands on the screen.
 wait_for() {
-    tries=$((${2:-30} * 10))
+    tries=$((${2:-120} * 10))
     while ! screen | grep -qF -- "$1"; do
         tries=$((tries - 1))
         [ $tries -gt 0 ] || fail "\"$1\" did not appear"
@@ -31,7 +31,7 @@ wait_for() {
 
 # The last line that is not empty is an empty prompt: the answer is complete.
 wait_for_prompt() {
-    tries=300
+    tries=1200
     until [ "$(screen | grep -v '^ *$' | tail -n 1)" = '>' ]; do
         tries=$((tries - 1))
         [ $tries -gt 0 ] || fail 'no prompt'
@@ -160,7 +160,7 @@ start --no-think --ignore-eos
 type_line 'Continue this story: The little fox found a golden key in the snow.'
 sleep 1
 mux send-keys -t chat C-c
-wait_for '(stopped)' 5
+wait_for "(stopped)" 30
 wait_for_prompt
 type_line '/reset'
 wait_for 'the conversation is empty'
