@@ -291,6 +291,18 @@ typedef enum mf_phase { MF_PHASE_PROMPT, MF_PHASE_GENERATED } mf_phase;
 MF_API mf_status mf_sequence_feed(mf_sequence *sequence, mf_phase phase, const int32_t *tokens,
                                   size_t count, mf_error *why);
 
+/* Ends the feed that is under way before its next layer with MF_ERR_CANCELLED, or, when there is
+ * none, the next one before it begins.  That feed clears the wish.  From any thread and from signal
+ * handlers. */
+MF_API void mf_sequence_cancel(mf_sequence *sequence);
+
+/* Calls `each` while the sequence is fed, between layers and between chunks, in the thread that
+ * feeds: `done` of `total` tokens of that feed.  It may call mf_sequence_cancel and nothing else of
+ * the engine.  Pass NULL to unsubscribe. */
+typedef void (*mf_progress_function)(void *user, size_t done, size_t total);
+MF_API void mf_sequence_watch_progress(mf_sequence *sequence, mf_progress_function each,
+                                       void *user);
+
 /* As mf_sequence_feed, handing over every position's logits in order: `index`
  * counts the tokens of this call, `logits` is borrowed for the callback. */
 typedef void (*mf_logits_function)(void *user, size_t index, const float *logits);
@@ -719,7 +731,12 @@ typedef struct mf_model_statistics {
     uint64_t experts_total;
     uint64_t expert_slots;      /* experts that fit in memory */
     uint64_t expert_slot_bytes; /* of all of them */
-    uint64_t expert_hits;       /* expert was in memory */
+    /* What the model holds besides: */
+    uint64_t weight_bytes;   /* used by every token */
+    uint64_t room_bytes;     /* buffers of a step, shared by all sequences */
+    uint64_t sequence_bytes; /* state of all open sequences */
+    uint64_t policy_bytes;   /* tables of the expert cache; 0: nothing can be evicted */
+    uint64_t expert_hits;    /* expert was in memory */
     uint64_t expert_misses;
     uint64_t expert_bytes_read; /* all of them, also those that were read ahead in vain */
     uint64_t expert_waits;      /* times that nothing could be computed, … */

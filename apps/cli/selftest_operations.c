@@ -75,35 +75,42 @@ static void take_figures(struct selftest_figures *figures, const struct compare_
 }
 
 /* Some rows as a prompt, then a few as generated ones: both kinds of arithmetic. */
-static mf_status feed_both_ways(struct session *session, const int32_t *tokens, size_t count,
-                                mf_error *why)
+static mf_status feed_both_ways(struct engine_sequence *sequence, const int32_t *tokens,
+                                size_t count, mf_error *why)
 {
     size_t prompt = min_size(SELFTEST_PROMPT_ROWS, count / 2 + 1);
-    mf_status status = session_feed(
-        session, &(struct session_feed){ MF_PHASE_PROMPT, tokens, prompt, NULL, NULL }, why);
+    mf_status status = engine_sequence_feed(
+        sequence, &(struct sequence_feed){ MF_PHASE_PROMPT, tokens, prompt, NULL, NULL }, why);
     for (size_t i = prompt; i < count && i < prompt + SELFTEST_DECODED_ROWS && status == MF_OK; i++)
-        status = session_feed(
-            session, &(struct session_feed){ MF_PHASE_GENERATED, tokens + i, 1, NULL, NULL }, why);
+        status = engine_sequence_feed(
+            sequence, &(struct sequence_feed){ MF_PHASE_GENERATED, tokens + i, 1, NULL, NULL },
+            why);
     return status;
 }
 
 static mf_status compare_with(struct compare_backend *compare, struct selftest_figures *figures,
                               mf_model *model, const int32_t *tokens, size_t count, mf_error *why)
 {
-    struct forward_parts parts = { .config = &model->model.config,
+    struct forward_parts parts = { .allocator = &model->engine->allocator,
+                                   .config = &model->model.config,
                                    .weights = &model->model.weights,
                                    .experts = model->experts,
                                    .backend = &compare->base };
-    struct session_sizes sizes = { SELFTEST_PROMPT_ROWS + SELFTEST_DECODED_ROWS,
-                                   SELFTEST_PROMPT_ROWS };
+    struct engine_room_sizes sizes = { SELFTEST_PROMPT_ROWS + SELFTEST_DECODED_ROWS,
+                                       SELFTEST_PROMPT_ROWS };
     struct compared compared = { figures, &model->model.config };
     struct observer observer = { .user = &compared, .routes = see_routes };
-    struct session session;
-    mf_status status = session_init(&session, &model->engine->allocator, &parts, sizes, why);
-    if (status != MF_OK) return status;
-    session.forward.observer = &observer;
-    status = feed_both_ways(&session, tokens, count, why);
-    session_free(&session);
+    struct engine_room room = { 0 };
+    struct engine_sequence sequence = { 0 };
+    mf_status status = engine_room_init(&room, &parts, sizes, why);
+    if (status == MF_OK)
+        status = engine_sequence_init(&sequence, parts.allocator, &room, sizes, why);
+    if (status == MF_OK) {
+        sequence.observer = &observer;
+        status = feed_both_ways(&sequence, tokens, count, why);
+        engine_sequence_free(&sequence);
+    }
+    engine_room_free(&room);
     return status;
 }
 

@@ -4,7 +4,7 @@
 
 #include "base/machine.h"
 #include "sampling/sampler.h"
-#include "engine/session.h"
+#include "engine/sequence.h"
 #include "model/families.h"
 #include "model/model.h"
 
@@ -40,14 +40,15 @@ struct mf_model {
     struct model model;
     mf_text text;
     struct expert_store *experts;
-    uint64_t memory_bytes;               /* for weights, sessions and experts */
-    uint64_t session_bytes;              /* of all that are open */
-    uint32_t context_length, chunk_rows; /* of sequences, at most */
+    uint64_t memory_bytes; /* for weights, sessions and experts */
+    struct engine_room room;
+    uint64_t policy_bytes;   /* tables of the expert cache's policy */
+    uint64_t sequence_bytes; /* of all that are open */
 };
 
 struct mf_sequence {
     mf_model *model;
-    struct session session;
+    struct engine_sequence sequence;
     struct observer observer; /* passes routes on to … */
     mf_routes_function watch_routes;
     void *watch_user;
@@ -80,24 +81,27 @@ mf_status api_parse_array_new(json_t **out, const char *text, const char *name, 
 
 /* What the model may take in all, and what that leaves for experts. */
 uint64_t api_memory_limit(const mf_engine *engine, uint64_t memory_bytes);
-uint64_t api_budget_within(uint64_t limit, uint64_t resident_bytes, uint64_t session_bytes);
+uint64_t api_budget_within(uint64_t limit, uint64_t resident_bytes, uint64_t other_bytes);
 uint64_t api_expert_budget(const mf_model *model);
 
 /* MF_ERR_MEMORY: what every token uses does not fit into the model's memory. */
 mf_status api_admit_weights(const mf_model *model, mf_error *why);
 
-/* The session's memory is taken from the experts; dismiss gives it back.  Under the
- * engine's lock.  A session that is refused counts nothing. */
-mf_status api_admit_session(mf_sequence *session, mf_error *why);
-void api_dismiss_session(mf_sequence *session);
+/* After the store is opened: its tables are taken from its slots. */
+mf_status api_count_tables(mf_model *model, mf_error *why);
+
+/* A sequence's memory is taken from the experts; dismiss gives it back.  Under the engine's lock.
+ * A sequence that is refused counts nothing. */
+mf_status api_admit_sequence(mf_sequence *sequence, mf_error *why);
+void api_dismiss_sequence(mf_sequence *sequence);
 
 /* mf_model_open for any source; the options are as api_options_in gives them. */
 mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
                          const struct ancestors_paths *ancestors, const mf_model_options *options,
                          mf_error *why);
 
-/* Sets the model's context_length and chunk_rows. */
-void api_choose_lengths(mf_model *model, const mf_model_options *options);
+/* Makes the engine room, in chunks that leave most of the memory to the experts. */
+mf_status api_open_room(mf_model *model, const mf_model_options *options, mf_error *why);
 
 /* The part of it that makes the store: all but the weights.  model->experts is NULL after a
  * failure. */

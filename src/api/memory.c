@@ -1,8 +1,8 @@
 /* memory.c: who may have how much of what the caller allowed.
  *
- *     limit = weights + what is not counted + sessions + slots for experts
+ *     limit = weights + what is not counted + engine room + sequences + slots for experts
  *
- * Slots take what the others leave: a session that opens makes the store smaller,
+ * Slots take what the others leave: a sequence that opens makes the store smaller,
  * one that closes gives the slots back. */
 #include "api/handles.h"
 
@@ -20,10 +20,10 @@ uint64_t api_memory_limit(const mf_engine *engine, uint64_t memory_bytes)
     return memory_bytes ? memory_bytes : available - available / SYSTEM_SHARE;
 }
 
-uint64_t api_budget_within(uint64_t limit, uint64_t resident_bytes, uint64_t session_bytes)
+uint64_t api_budget_within(uint64_t limit, uint64_t resident_bytes, uint64_t other_bytes)
 {
     uint64_t taken = min_size(limit / UNCOUNTED_SHARE, UNCOUNTED_MAX);
-    if (!checked_add(&taken, taken, resident_bytes) || !checked_add(&taken, taken, session_bytes))
+    if (!checked_add(&taken, taken, resident_bytes) || !checked_add(&taken, taken, other_bytes))
         return 0;
     return limit > taken ? limit - taken : 0;
 }
@@ -31,7 +31,22 @@ uint64_t api_budget_within(uint64_t limit, uint64_t resident_bytes, uint64_t ses
 uint64_t api_expert_budget(const mf_model *model)
 {
     return api_budget_within(model->memory_bytes, model->model.weights.resident_bytes,
-                             model->session_bytes);
+                             model->room.bytes + model->sequence_bytes + model->policy_bytes);
+}
+
+/* The store's tables exist once experts can be evicted, and take slots then. */
+static mf_status share_out(mf_model *model, mf_error *why)
+{
+    mf_status status = expert_store_set_budget(model->experts, api_expert_budget(model), why);
+    uint64_t tables = expert_store_sizes(model->experts).policy_bytes;
+    if (status != MF_OK || tables == model->policy_bytes) return status;
+    model->policy_bytes = tables;
+    return expert_store_set_budget(model->experts, api_expert_budget(model), why);
+}
+
+mf_status api_count_tables(mf_model *model, mf_error *why)
+{
+    return expert_store_sizes(model->experts).policy_bytes ? share_out(model, why) : MF_OK;
 }
 
 mf_status api_admit_weights(const mf_model *model, mf_error *why)
@@ -46,33 +61,34 @@ mf_status api_admit_weights(const mf_model *model, mf_error *why)
         (double)bytes / mebibyte, (double)model->memory_bytes / mebibyte);
 }
 
-static uint64_t bytes_of(const struct session *session)
+static uint64_t bytes_of(const struct engine_sequence *sequence)
 {
-    return session->arena.total_bytes + session->pool.memory_bytes;
+    return sequence->arena.total_bytes + sequence->pool.memory_bytes;
 }
 
-mf_status api_admit_session(mf_sequence *session, mf_error *why)
+mf_status api_admit_sequence(mf_sequence *sequence, mf_error *why)
 {
-    mf_model *model = session->model;
-    uint64_t bytes = bytes_of(&session->session);
+    mf_model *model = sequence->model;
+    uint64_t bytes = bytes_of(&sequence->sequence);
     mf_error problem;
-    model->session_bytes += bytes;
-    mf_status status = expert_store_set_budget(model->experts, api_expert_budget(model), &problem);
+    model->sequence_bytes += bytes;
+    mf_status status = share_out(model, &problem);
     if (status == MF_OK) return MF_OK;
-    model->session_bytes -= bytes;
+    model->sequence_bytes -= bytes;
     double mebibyte = 1 << 20;
-    return fail(why, status,
-                "of %.2f MiB weights take %.2f and a session %.2f (less with a shorter context or "
-                "smaller chunks); %.300s",
-                (double)model->memory_bytes / mebibyte,
-                (double)model->model.weights.resident_bytes / mebibyte, (double)bytes / mebibyte,
-                problem.text);
+    return fail(
+        why, status,
+        "of %.2f MiB weights take %.2f, the engine room %.2f (less with smaller chunks) and "
+        "a sequence %.2f (less with a shorter context); %.240s",
+        (double)model->memory_bytes / mebibyte,
+        (double)model->model.weights.resident_bytes / mebibyte,
+        (double)model->room.bytes / mebibyte, (double)bytes / mebibyte, problem.text);
 }
 
-void api_dismiss_session(mf_sequence *session)
+void api_dismiss_sequence(mf_sequence *sequence)
 {
-    mf_model *model = session->model;
-    model->session_bytes -= bytes_of(&session->session);
+    mf_model *model = sequence->model;
+    model->sequence_bytes -= bytes_of(&sequence->sequence);
     expert_store_set_budget(model->experts, api_expert_budget(model),
                             NULL); /* more: never refused */
 }

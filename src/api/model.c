@@ -48,20 +48,49 @@ mf_status api_open_experts(mf_model *model, const mf_model_options *options, mf_
                                           .tracer = model->engine->tracer };
     mf_status status = choose_by_name(&store, options, why);
     if (status == MF_OK) status = api_admit_weights(model, why);
-    return status == MF_OK ? expert_store_open(&model->experts, &store, why) : status;
+    if (status == MF_OK) status = expert_store_open(&model->experts, &store, why);
+    model->room.forward.experts = model->experts;
+    return status == MF_OK ? api_count_tables(model, why) : status;
 }
 
 /* An expert is read, and made ready for the matrix unit, once per chunk: long ones pay, where
- * their activations (about 100 KB per row) do not take the room of the experts. */
-enum { CONTEXT_STANDARD = 4096, CHUNK_STANDARD = 2048, CHUNK_SMALL = 512 };
+ * their activations (about 100 KB per row) do not take the room of the experts.  The engine room
+ * has at most this share of what the weights leave; below CHUNK_LEAST rows it is no smaller. */
+enum {
+    CONTEXT_STANDARD = 4096,
+    CHUNK_STANDARD = 2048,
+    CHUNK_SMALL = 512,
+    CHUNK_LEAST = 16,
+    ROOM_SHARE = 4
+};
 
-void api_choose_lengths(mf_model *model, const mf_model_options *options)
+static struct engine_room_sizes room_sizes(const mf_model *model, const mf_model_options *options)
 {
-    uint32_t chunk = options->chunk_rows;
     uint32_t context = options->context_length ? options->context_length : CONTEXT_STANDARD;
-    model->context_length = (uint32_t)min_size(context, model->model.config.context_length);
+    uint32_t chunk = options->chunk_rows;
+    context = (uint32_t)min_size(context, model->model.config.context_length);
     if (chunk == 0) chunk = model->memory_bytes >= UINT64_C(4) << 30 ? CHUNK_STANDARD : CHUNK_SMALL;
-    model->chunk_rows = (uint32_t)min_size(chunk, model->context_length);
+    return (struct engine_room_sizes){ context, (uint32_t)min_size(chunk, context) };
+}
+
+mf_status api_open_room(mf_model *model, const mf_model_options *options, mf_error *why)
+{
+    const mf_engine *engine = model->engine;
+    struct forward_parts parts = { .allocator = &engine->allocator,
+                                   .config = &model->model.config,
+                                   .weights = &model->model.weights,
+                                   .backend = engine->backend };
+    struct engine_room_sizes sizes = room_sizes(model, options);
+    uint64_t left = api_budget_within(model->memory_bytes, model->model.weights.resident_bytes, 0);
+    for (;;) {
+        uint64_t bytes;
+        mf_status status = engine_room_bytes(&bytes, &parts, sizes, why);
+        if (status != MF_OK) return status;
+        bool given = options->chunk_rows != 0;
+        if (given || bytes <= left / ROOM_SHARE || sizes.chunk_rows <= CHUNK_LEAST) break;
+        sizes.chunk_rows = (uint32_t)max_size(sizes.chunk_rows / 2, CHUNK_LEAST);
+    }
+    return engine_room_init(&model->room, &parts, sizes, why);
 }
 
 mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
@@ -89,8 +118,10 @@ mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
     struct model_config *config = &model->model.config;
     if (options->experts_per_token && options->experts_per_token < config->experts_per_token)
         config->experts_per_token = options->experts_per_token;
-    api_choose_lengths(model, options);
-    status = api_open_experts(model, options, why);
+    pthread_mutex_lock(&engine->lock); /* the backend's scratch may grow */
+    status = api_open_room(model, options, why);
+    pthread_mutex_unlock(&engine->lock);
+    if (status == MF_OK) status = api_open_experts(model, options, why);
     if (status == MF_OK)
         *out = model;
     else
@@ -115,6 +146,7 @@ void mf_model_close(mf_model *model)
     if (!model) return;
     mf_engine *engine = model->engine;
     expert_store_free(model->experts);
+    engine_room_free(&model->room);
     model_close(&model->model);
     model_text_clear(&model->text.parts);
     engine->allocator.release(engine->allocator.user, model, sizeof *model);
@@ -167,6 +199,10 @@ mf_status mf_model_stats(const mf_model *model, mf_model_statistics *out, mf_err
                                 .experts_total = sizes.total,
                                 .expert_slots = sizes.slots,
                                 .expert_slot_bytes = sizes.slot_bytes,
+                                .weight_bytes = model->model.weights.resident_bytes,
+                                .room_bytes = model->room.bytes,
+                                .sequence_bytes = model->sequence_bytes,
+                                .policy_bytes = sizes.policy_bytes,
                                 .expert_hits = experts.hits,
                                 .expert_misses = experts.misses + experts.ahead_late,
                                 .expert_bytes_read = experts.bytes_read,

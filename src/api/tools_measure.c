@@ -119,9 +119,9 @@ mf_status mf_sequence_rehearse(mf_sequence *sequence, const int32_t *tokens, siz
     if (!sequence) return api_missing(why, "sequence");
     if (!tokens && count > 0) return api_missing(why, "tokens");
     mf_engine *engine = sequence->model->engine;
-    struct session_feed feed = { MF_PHASE_PROMPT, tokens, count, NULL, NULL };
+    struct sequence_feed feed = { MF_PHASE_PROMPT, tokens, count, NULL, NULL };
     pthread_mutex_lock(&engine->lock);
-    mf_status status = session_rehearse(&sequence->session, &feed, why);
+    mf_status status = engine_sequence_rehearse(&sequence->sequence, &feed, why);
     pthread_mutex_unlock(&engine->lock);
     return status;
 }

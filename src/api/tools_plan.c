@@ -102,19 +102,22 @@ static void plan(mf_plan *out, mf_model *model, const mf_plan_options *options)
                                        .chunk_rows = options->chunk_rows };
     mf_sequence_options sizes = { .struct_size = sizeof sizes,
                                   .context_length = out->context_length };
-    api_choose_lengths(model, &model_options);
-    mf_status status = api_open_experts(model, &model_options, &problem);
+    mf_status status = api_open_room(model, &model_options, &problem);
+    if (status == MF_OK) status = api_open_experts(model, &model_options, &problem);
 
     if (status == MF_OK) status = mf_sequence_open(&sequence, model, &sizes, &problem);
     out->fits = status == MF_OK;
     if (out->fits) {
-        out->engine_bytes = model->session_bytes - out->sequence_bytes;
+        out->engine_bytes = model->room.bytes;
+        out->sequence_bytes = model->sequence_bytes;
+        out->table_bytes = model->policy_bytes;
         note_experts(out, model);
     } else {
         snprintf(out->problem, sizeof out->problem, "%s", problem.text);
     }
     mf_sequence_close(sequence);
     expert_store_free(model->experts);
+    engine_room_free(&model->room);
 }
 
 static mf_status plan_described(mf_plan *out, const struct description *description,

@@ -132,6 +132,8 @@ struct backend;
 struct backend_functions {
     const char *name;
     void (*free)(struct backend *backend);
+    /* What reserve takes for such sizes. */
+    size_t (*reserve_bytes)(const struct backend *backend, const struct backend_sizes *sizes);
     /* Before the first use with such sizes. */
     mf_status (*reserve)(struct backend *backend, const struct backend_sizes *sizes, mf_error *why);
     mf_status (*execute)(struct backend *backend, const struct graph *graph,

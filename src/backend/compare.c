@@ -160,6 +160,13 @@ static mf_status run_experts(struct backend *backend, const struct expert_batch 
     return status;
 }
 
+static size_t reserve_bytes(const struct backend *backend, const struct backend_sizes *sizes)
+{
+    const struct compare_backend *c = (const struct compare_backend *)backend;
+    return c->reference->functions->reserve_bytes(c->reference, sizes) +
+           c->tested->functions->reserve_bytes(c->tested, sizes);
+}
+
 static mf_status reserve(struct backend *backend, const struct backend_sizes *sizes, mf_error *why)
 {
     struct compare_backend *c = (struct compare_backend *)backend;
@@ -169,6 +176,7 @@ static mf_status reserve(struct backend *backend, const struct backend_sizes *si
 
 static const struct backend_functions compare_functions = {
     .name = "compare",
+    .reserve_bytes = reserve_bytes,
     .reserve = reserve,
     .execute = execute,
     .run_experts = run_experts,

@@ -62,16 +62,31 @@ bool arena_owns(const struct arena *arena, const void *pointer)
     return false;
 }
 
+size_t arena_block_bytes(size_t bytes)
+{
+    size_t header = align_up(sizeof(struct arena_block), CACHE_LINE);
+    return header + max_size(bytes, BLOCK_BYTES - header);
+}
+
 static struct arena_block *block_new(struct arena *arena, size_t payload)
 {
     const mf_allocator *allocator = arena->allocator;
     size_t header = align_up(sizeof(struct arena_block), CACHE_LINE);
-    size_t bytes = header + max_size(payload, BLOCK_BYTES - header);
+    size_t bytes = arena_block_bytes(payload);
     struct arena_block *block = allocator->allocate(allocator->user, bytes, CACHE_LINE);
     if (!block) return NULL;
     *block = (struct arena_block){ .bytes = bytes, .used = header };
     arena->total_bytes += bytes;
     return block;
+}
+
+bool arena_reserve(struct arena *arena, size_t bytes)
+{
+    struct arena_block *block = bytes <= SIZE_MAX / 2 ? block_new(arena, bytes) : NULL;
+    if (!block) return false;
+    block->next = arena->blocks;
+    arena->blocks = block;
+    return true;
 }
 
 void *arena_take_raw(struct arena *arena, size_t count, size_t size)

@@ -31,6 +31,11 @@ void *arena_take(struct arena *arena, size_t count, size_t size);
 /* The same without the zeroes, for bytes that are about to be read from a file. */
 void *arena_take_raw(struct arena *arena, size_t count, size_t size);
 
+/* One block with room for `bytes`, counted in whole cache lines per request: what is taken from an
+ * empty arena lies there, and the arena takes arena_block_bytes(bytes) in all.  False: no memory. */
+bool arena_reserve(struct arena *arena, size_t bytes);
+size_t arena_block_bytes(size_t bytes);
+
 /* What is taken from here on shares no block with what was taken before, so that the same
  * requests always take as much. */
 void arena_start_block(struct arena *arena);

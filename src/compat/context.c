@@ -7,7 +7,7 @@
 struct mf_context {
     mf_engine *engine;
     mf_model *model;
-    mf_sequence *session;
+    mf_sequence *sequence;
 };
 
 /* What a context's sequence may hold, unless the model's own limit is lower. */
@@ -69,7 +69,7 @@ mf_status mf_context_open(mf_context **out, const char *weights, const char *man
         mf_sequence_options sizes = { .struct_size = sizeof sizes,
                                       .context_length =
                                           (uint32_t)min_size(limit, CONTEXT_POSITIONS) };
-        status = mf_sequence_open(&context->session, context->model, &sizes, why);
+        status = mf_sequence_open(&context->sequence, context->model, &sizes, why);
     }
     if (status == MF_OK)
         *out = context;
@@ -81,7 +81,7 @@ mf_status mf_context_open(mf_context **out, const char *weights, const char *man
 void mf_context_close(mf_context *context)
 {
     if (!context) return;
-    mf_sequence_close(context->session);
+    mf_sequence_close(context->sequence);
     mf_model_close(context->model);
     mf_engine_close(context->engine);
     allocator_heap.release(allocator_heap.user, context, sizeof *context);
@@ -94,7 +94,7 @@ size_t mf_context_n_vocab(const mf_context *context)
 
 size_t mf_context_n_ctx(const mf_context *context)
 {
-    return mf_sequence_context_length(context->session);
+    return mf_sequence_context_length(context->sequence);
 }
 
 int32_t mf_context_eos(const mf_context *context)
@@ -116,13 +116,13 @@ static mf_status evaluate(mf_context *context, mf_phase phase, const int32_t *to
         return fail(why, MF_ERR_BUFFER_SIZE, "there is room for %zu logits, %zu were expected",
                     logits ? logits_length : 0, vocab_size);
     if (count == 0) return MF_OK;
-    uint32_t position = mf_sequence_position(context->session);
+    uint32_t position = mf_sequence_position(context->sequence);
     if (start_pos < 0 || (uint32_t)start_pos != position)
         return fail(why, MF_ERR_ARGUMENT, "the start position is %d, the sequence goes on at %u",
                     start_pos, position);
-    mf_status status = mf_sequence_feed(context->session, phase, tokens, count, why);
+    mf_status status = mf_sequence_feed(context->sequence, phase, tokens, count, why);
     if (status != MF_OK) return status;
-    memcpy(logits, mf_sequence_logits(context->session), vocab_size * sizeof *logits);
+    memcpy(logits, mf_sequence_logits(context->sequence), vocab_size * sizeof *logits);
     return MF_OK;
 }
 
@@ -143,7 +143,7 @@ mf_status mf_context_eval_token(mf_context *context, int32_t token, int32_t pos,
 
 void mf_context_memory_clear(mf_context *context)
 {
-    mf_sequence_clear(context->session);
+    mf_sequence_clear(context->sequence);
 }
 
 mf_status mf_context_memory_seq_rm(mf_context *context, int32_t seq_id, int32_t p0, int32_t p1,
@@ -151,17 +151,17 @@ mf_status mf_context_memory_seq_rm(mf_context *context, int32_t seq_id, int32_t 
 {
     (void)seq_id;
     if (!context) return fail(why, MF_ERR_ARGUMENT, "the argument `context` is NULL");
-    uint32_t position = mf_sequence_position(context->session);
+    uint32_t position = mf_sequence_position(context->sequence);
     uint32_t keep = p0 < 0 ? 0 : (uint32_t)p0;
     if (p1 >= 0 && (uint32_t)p1 < position)
         return fail(why, MF_ERR_CANNOT_TRUNCATE,
                     "positions %d to %d lie inside the sequence of %u; only its end can be removed",
                     p0, p1, position);
-    return mf_sequence_truncate(context->session, (uint32_t)min_size(keep, position), why);
+    return mf_sequence_truncate(context->sequence, (uint32_t)min_size(keep, position), why);
 }
 
 int32_t mf_context_memory_seq_pos_max(const mf_context *context, int32_t seq_id)
 {
     (void)seq_id;
-    return (int32_t)mf_sequence_position(context->session) - 1;
+    return (int32_t)mf_sequence_position(context->sequence) - 1;
 }

@@ -37,13 +37,6 @@ static struct backend_sizes sizes_of(const struct model_config *c, size_t row_ca
     };
 }
 
-static float *new_floats(struct arena *arena, size_t rows, uint64_t width)
-{
-    uint64_t floats;
-    return checked_multiply(&floats, rows, width) ? arena_take_raw(arena, floats, sizeof(float))
-                                                  : NULL;
-}
-
 /* No more than the groups that a router keeps have experts. */
 static size_t predicted_per_row(const struct model_config *c)
 {
@@ -52,52 +45,96 @@ static size_t predicted_per_row(const struct model_config *c)
     return min_size((size_t)PREDICTED_SHARE * c->experts_per_token, candidates);
 }
 
+/* An array of a forward: where its address goes, and its size. */
+struct array {
+    void *pointer; /* to a pointer of any type */
+    uint64_t count;
+    size_t size;
+    bool raw; /* written before it is read: need not be zeroed */
+};
+
+enum { ARRAYS_MAX = SHARED_COUNT + 16 };
+
+static size_t list_arrays(struct array *out, struct forward *f)
+{
+    const struct model_config *c = f->config;
+    size_t rows = f->row_capacity, pairs = rows * c->experts_per_token, count = 0;
+    size_t predicted = EXPERT_DECODE_ROWS_MAX * predicted_per_row(c);
+    for (int i = 0; i < SHARED_COUNT; i++)
+        out[count++] = (struct array){ &f->shared[i],
+                                       (uint64_t)(i == SHARED_LOGITS ? LOGIT_ROWS : rows) *
+                                           f->recipes.widths[i],
+                                       sizeof(float), true };
+    const struct array others[] = {
+        { &f->scratch, rows * f->recipes.scratch_width, sizeof(float), true },
+        { &f->expert_hidden, (uint64_t)pairs * c->expert_width, sizeof(float), true },
+        { &f->routes.experts, pairs, sizeof(uint32_t), false },
+        { &f->routes.weights, pairs, sizeof(float), false },
+        { &f->predicted.experts, predicted, sizeof(uint32_t), false },
+        { &f->predicted.weights, predicted, sizeof(float), false },
+        { &f->rows, rows, sizeof(struct row), false },
+        { &f->tokens, rows, sizeof(int32_t), false },
+        { &f->spans, SPANS_MAX, sizeof(struct span), false },
+        { &f->bucket_ends, (size_t)c->experts + 1, sizeof(uint32_t), false },
+        { &f->pairs, pairs, sizeof(uint32_t), false },
+        { &f->used_experts, c->experts, sizeof(uint32_t), false },
+        { &f->expert_uses, c->experts, sizeof(uint32_t), false },
+        { &f->leases, c->experts, sizeof(struct expert_lease), false },
+        { &f->works, c->experts, sizeof(struct expert_work), false },
+    };
+    _Static_assert(SHARED_COUNT + COUNT_OF(others) <= ARRAYS_MAX, "room for all of them");
+    memcpy(out + count, others, sizeof others);
+    return count + COUNT_OF(others);
+}
+
+mf_status forward_bytes(struct forward_bytes *out, const struct forward_parts *parts,
+                        size_t row_capacity, size_t context, mf_error *why)
+{
+    struct arena arena;
+    struct array arrays[ARRAYS_MAX];
+    arena_init(&arena, parts->allocator);
+    struct forward *f = ARENA_NEW(&arena, struct forward, 1);
+    mf_status status = f ? MF_OK : fail_memory(why, sizeof *f);
+    if (status == MF_OK) status = recipes_build(&f->recipes, parts->config, &arena, why);
+    if (status == MF_OK) {
+        struct backend_sizes sizes = sizes_of(parts->config, row_capacity, context);
+        f->config = parts->config;
+        f->row_capacity = row_capacity;
+        out->backend = parts->backend->functions->reserve_bytes(parts->backend, &sizes);
+        out->arena = align_up(recipes_bytes(parts->config), CACHE_LINE);
+        for (size_t i = 0, count = list_arrays(arrays, f); i < count; i++)
+            out->arena += align_up(arrays[i].count * arrays[i].size, CACHE_LINE);
+    }
+    arena_free(&arena);
+    return status;
+}
+
 mf_status forward_init(struct forward *f, const struct forward_parts *parts, struct arena *arena,
                        size_t row_capacity, size_t context, mf_error *why)
 {
     const struct model_config *c = parts->config;
+    struct array arrays[ARRAYS_MAX];
     *f = (struct forward){ .config = c,
                            .weights = parts->weights,
                            .experts = parts->experts,
                            .backend = parts->backend,
                            .row_capacity = row_capacity };
-    size_t pairs = row_capacity * c->experts_per_token;
     struct backend_sizes sizes = sizes_of(c, row_capacity, context);
     mf_status status = recipes_build(&f->recipes, c, arena, why);
     if (status == MF_OK) status = f->backend->functions->reserve(f->backend, &sizes, why);
     if (status != MF_OK) return status;
 
-    bool complete = true;
-    for (int i = 0; i < SHARED_COUNT; i++) {
-        size_t rows = i == SHARED_LOGITS ? LOGIT_ROWS : row_capacity;
-        f->shared[i] = new_floats(arena, rows, f->recipes.widths[i]);
-        complete = complete && f->shared[i];
+    for (size_t i = 0, count = list_arrays(arrays, f); i < count; i++) {
+        const struct array *array = &arrays[i];
+        void *memory = array->raw ? arena_take_raw(arena, array->count, array->size)
+                                  : arena_take(arena, array->count, array->size);
+        if (!memory)
+            return fail(why, MF_ERR_MEMORY, "out of memory for steps of %zu rows", row_capacity);
+        memcpy(array->pointer, &memory, sizeof memory);
     }
-    f->scratch = new_floats(arena, row_capacity, f->recipes.scratch_width);
-    f->expert_hidden = new_floats(arena, pairs, c->expert_width);
-    f->routes = (struct routes){ .experts = ARENA_NEW(arena, uint32_t, pairs),
-                                 .weights = ARENA_NEW(arena, float, pairs),
-                                 .per_row = c->experts_per_token };
-    size_t predicted = predicted_per_row(c);
-    f->predicted =
-        (struct routes){ .experts = ARENA_NEW(arena, uint32_t, EXPERT_DECODE_ROWS_MAX * predicted),
-                         .weights = ARENA_NEW(arena, float, EXPERT_DECODE_ROWS_MAX *predicted),
-                         .per_row = (uint32_t)predicted };
-    f->rows = ARENA_NEW(arena, struct row, row_capacity);
-    f->tokens = ARENA_NEW(arena, int32_t, row_capacity);
-    f->spans = ARENA_NEW(arena, struct span, SPANS_MAX);
-    f->bucket_ends = ARENA_NEW(arena, uint32_t, (size_t)c->experts + 1);
-    f->pairs = ARENA_NEW(arena, uint32_t, pairs);
-    f->used_experts = ARENA_NEW(arena, uint32_t, c->experts);
-    f->expert_uses = ARENA_NEW(arena, uint32_t, c->experts);
-    f->leases = ARENA_NEW(arena, struct expert_lease, c->experts);
-    f->works = ARENA_NEW(arena, struct expert_work, c->experts);
-    complete = complete && f->scratch && f->expert_hidden && f->routes.experts &&
-               f->routes.weights && f->predicted.experts && f->predicted.weights && f->rows &&
-               f->tokens && f->spans && f->bucket_ends && f->pairs && f->used_experts &&
-               f->expert_uses && f->leases && f->works;
-    return complete ? MF_OK
-                    : fail(why, MF_ERR_MEMORY, "out of memory for steps of %zu rows", row_capacity);
+    f->routes.per_row = c->experts_per_token;
+    f->predicted.per_row = (uint32_t)predicted_per_row(c);
+    return MF_OK;
 }
 
 /* ------------------------------------------------------------------ a graph */
@@ -321,6 +358,17 @@ static void trace_store(const struct forward *f)
     tracer_flush_full(tracer);
 }
 
+/* Before each layer: whether the step goes on, and how far it is. */
+static mf_status look_at_watch(const struct step *step, uint32_t layer, mf_error *why)
+{
+    const struct step_watch *watch = step->forward->watch;
+    if (!watch) return MF_OK;
+    if (atomic_load_explicit(watch->cancelled, memory_order_relaxed))
+        return fail(why, MF_ERR_CANCELLED, "cancelled before layer %u", layer);
+    if (watch->layer) watch->layer(watch->user, layer, step->row_count);
+    return MF_OK;
+}
+
 mf_status forward_step(struct forward *f, const struct step_part *parts, size_t part_count,
                        mf_error *why)
 {
@@ -340,6 +388,8 @@ mf_status forward_step(struct forward *f, const struct step_part *parts, size_t 
     if (status == MF_OK) observe_hidden(&step, -1);
     if (status == MF_OK) status = expect_experts(&step, 0, true, why);
     for (uint32_t layer = 0; layer < f->config->layer_count && status == MF_OK; layer++) {
+        status = look_at_watch(&step, layer, why);
+        if (status != MF_OK) break;
         for (size_t s = 0; s < part_count; s++)
             sequence_view(parts[s].sequence, layer, &f->spans[s]);
         status = run_layer(&step, layer, why);

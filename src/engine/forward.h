@@ -16,6 +16,8 @@
 #include "model/weights.h"
 #include "state/sequence.h"
 
+#include <stdatomic.h>
+
 /* Rows whose logits are computed together. */
 enum { LOGIT_ROWS = 16, SPANS_MAX = 64 };
 
@@ -29,6 +31,14 @@ struct observer {
     void (*hidden)(void *user, int layer, const float *x, size_t rows);
     /* After routing and before the experts run: may read the routes and replace them. */
     void (*routes)(void *user, uint32_t layer, struct routes *routes, size_t rows);
+};
+
+/* What a feed wants to know between the layers of its steps. */
+struct step_watch {
+    const atomic_bool *cancelled; /* true: the step ends before its next layer */
+    /* May be NULL: layer `layer` of a step of `rows` rows is about to begin. */
+    void (*layer)(void *user, uint32_t layer, size_t rows);
+    void *user;
 };
 
 struct forward_times {
@@ -45,6 +55,7 @@ struct forward {
     struct recipes recipes;
     size_t row_capacity;
     const struct observer *observer; /* NULL: none */
+    const struct step_watch *watch;  /* NULL: none */
     struct forward_times times;
 
     float *shared[SHARED_COUNT]; /* [row_capacity][width]; logits [LOGIT_ROWS][vocabulary] */
@@ -73,11 +84,19 @@ struct step_part {
 
 /* What a forward works with; all borrowed, all outlive it. */
 struct forward_parts {
+    const mf_allocator *allocator;
     const struct model_config *config;
     const struct weights *weights;
     struct expert_store *experts;
     struct backend *backend;
 };
+
+/* What forward_init takes, of the arena (each request in whole cache lines) and of the backend. */
+struct forward_bytes {
+    uint64_t arena, backend;
+};
+mf_status forward_bytes(struct forward_bytes *out, const struct forward_parts *parts,
+                        size_t row_capacity, size_t context, mf_error *why);
 
 /* Ready for steps of up to `row_capacity` rows over contexts of up to `context`;
  * memory comes from `arena`. */

@@ -235,6 +235,11 @@ static mf_status build_kind(struct recipes *out, const struct builder *b, uint32
     return finish_recipe(out, recipe, why);
 }
 
+size_t recipes_bytes(const struct model_config *config)
+{
+    return config->rope.rotary_width / 2 * sizeof(double);
+}
+
 mf_status recipes_build(struct recipes *out, const struct model_config *c, struct arena *arena,
                         mf_error *why)
 {

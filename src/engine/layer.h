@@ -31,6 +31,9 @@ struct recipes {
     uint64_t scratch_width;        /* floats per row that the largest plan needs */
 };
 
+/* What they take of the arena. */
+size_t recipes_bytes(const struct model_config *config);
+
 /* Builds and plans all of them; frequencies are taken from `arena`. */
 mf_status recipes_build(struct recipes *out, const struct model_config *config, struct arena *arena,
                         mf_error *why);

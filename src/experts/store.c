@@ -220,8 +220,20 @@ static bool take_tables(struct expert_store *store)
     store->uses = ARENA_NEW(arena, uint64_t, places);
     return store->slots && store->reads && store->memory_states && store->slot_of && store->empty &&
            store->empty_count && store->requests && store->pending && store->missing.places &&
-           store->coming.places && store->prompt_uses && store->prompt_rows && store->uses &&
-           eviction_init(&store->eviction, arena, store->layers, store->experts);
+           store->coming.places && store->prompt_uses && store->prompt_rows && store->uses;
+}
+
+/* The tables of the cache policy, most of them layers x experts² floats: only where something can
+ * be evicted. */
+static bool take_policy_tables(struct expert_store *store)
+{
+    if (store->plan.resident || store->mode == EXPERTS_MAPPED || store->policy_bytes > 0)
+        return true;
+    size_t before = store->arena.total_bytes;
+    arena_start_block(&store->arena);
+    bool taken = eviction_init(&store->eviction, &store->arena, store->layers, store->experts);
+    if (taken) store->policy_bytes = store->arena.total_bytes - before;
+    return taken;
 }
 
 static void link_requests(struct expert_store *store)
@@ -263,7 +275,7 @@ mf_status expert_store_open(struct expert_store **out, const struct expert_store
     if (!store->plan.classes || !store->plan.class_of || !store->layer_bytes)
         status = fail_memory(why, store->layers * sizeof *store->plan.classes);
     if (status == MF_OK) status = choose_mode(store, why);
-    if (status == MF_OK && !take_tables(store))
+    if (status == MF_OK && !(take_tables(store) && take_policy_tables(store)))
         status = fail_memory(why, store->plan.capacity * sizeof *store->slots);
     if (status == MF_OK)
         status = store->mode == EXPERTS_MAPPED ? map_files(store, why) : take_memory(store, why);
@@ -358,6 +370,8 @@ mf_status expert_store_set_budget(struct expert_store *store, uint64_t budget_by
         status = begin_streaming(store, budget_bytes, why);
         if (status != MF_OK) return status;
     }
+    if (!take_policy_tables(store))
+        return fail(why, MF_ERR_MEMORY, "out of memory for the tables of the cache policy");
     visit_end(store);
     while (reading_collect(store, true)) continue;
     for (size_t c = 0; c < store->plan.class_count; c++) {
@@ -418,6 +432,7 @@ struct expert_store_sizes expert_store_sizes(const struct expert_store *store)
                                         .slots = store->plan.slot_count,
                                         .total = total,
                                         .present = store->present,
+                                        .policy_bytes = store->policy_bytes,
                                         .ahead = ahead_is_on(store) };
 }
 

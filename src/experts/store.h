@@ -83,6 +83,7 @@ struct expert_store_sizes {
     bool direct;           /* reads bypass the page cache */
     uint64_t slot_bytes;   /* of all slots */
     uint64_t slots, total; /* slots in memory; experts in the model */
+    uint64_t policy_bytes; /* tables of the cache policy; 0: nothing can be evicted */
     uint64_t present;      /* experts in memory now */
     bool ahead;            /* experts are read ahead now (prefetch.h) */
 };

@@ -80,7 +80,8 @@ struct expert_store {
     bool direct;
     uint64_t stage_bytes;     /* of the reader's buffers */
     uint32_t layers, experts; /* experts per layer */
-    struct eviction eviction;
+    struct eviction eviction; /* without tables while nothing can be evicted */
+    uint64_t policy_bytes;    /* of its tables */
 
     uint64_t *layer_bytes; /* [layers] of a slot */
     struct slot_plan plan;

@@ -26,6 +26,12 @@ mf_status recurrent_init(struct recurrent *recurrent, struct arena *arena, uint3
     return MF_OK;
 }
 
+size_t recurrent_bytes(uint32_t layer_count, struct recurrent_sizes sizes)
+{
+    const struct recurrent shape = { .sizes = sizes, .layer_count = layer_count };
+    return 2 * align_up(copy_floats(&shape) * sizeof(float), CACHE_LINE);
+}
+
 struct recurrent_view recurrent_view(const struct recurrent *recurrent, uint32_t layer)
 {
     size_t line = CACHE_LINE / sizeof(float), offset = layer * layer_floats(recurrent);

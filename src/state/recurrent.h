@@ -22,6 +22,9 @@ struct recurrent {
 mf_status recurrent_init(struct recurrent *recurrent, struct arena *arena, uint32_t layer_count,
                          struct recurrent_sizes sizes, mf_error *why);
 
+/* What recurrent_init takes of the arena. */
+size_t recurrent_bytes(uint32_t layer_count, struct recurrent_sizes sizes);
+
 /* Recurrent layer `layer` (counted among those) for the next step. */
 struct recurrent_view recurrent_view(const struct recurrent *recurrent, uint32_t layer);
 

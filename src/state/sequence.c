@@ -62,6 +62,27 @@ mf_status sequence_pool_init(struct kv_pool *pool, const mf_allocator *allocator
     return kv_pool_init(pool, allocator, &shape, why);
 }
 
+uint64_t sequence_pool_bytes(const struct model_config *config, uint32_t positions,
+                             enum kv_format format)
+{
+    uint64_t bytes = (uint64_t)kv_pages_for(positions) * KV_PAGE_TOKENS *
+                     sequence_bytes_per_token(config, format);
+    return max_size(bytes, sizeof(float));
+}
+
+static struct recurrent_sizes recurrent_sizes(const struct model_config *config)
+{
+    return (struct recurrent_sizes){ conv_floats(config), delta_floats(config),
+                                     open_floats(config) };
+}
+
+size_t sequence_arena_bytes(const struct model_config *config, uint32_t capacity)
+{
+    return align_up(kv_pages_for(capacity) * sizeof(uint32_t), CACHE_LINE) +
+           align_up(config->layer_count * sizeof(uint32_t), CACHE_LINE) +
+           recurrent_bytes(config_count_mixers(config, MIXER_DELTA), recurrent_sizes(config));
+}
+
 mf_status sequence_init(struct sequence *sequence, const struct model_config *config,
                         struct kv_pool *pool, struct arena *arena, uint32_t capacity, mf_error *why)
 {
@@ -76,9 +97,8 @@ mf_status sequence_init(struct sequence *sequence, const struct model_config *co
     uint32_t seen[MIXER_KINDS] = { 0 };
     for (uint32_t i = 0; i < config->layer_count; i++)
         sequence->layer_index[i] = seen[config->mixers[i]]++;
-    struct recurrent_sizes sizes = { conv_floats(config), delta_floats(config),
-                                     open_floats(config) };
-    return recurrent_init(&sequence->recurrent, arena, seen[MIXER_DELTA], sizes, why);
+    return recurrent_init(&sequence->recurrent, arena, seen[MIXER_DELTA], recurrent_sizes(config),
+                          why);
 }
 
 uint32_t sequence_next_position(const struct sequence *sequence)

@@ -38,11 +38,18 @@ mf_status sequence_init(struct sequence *sequence, const struct model_config *co
                         struct kv_pool *pool, struct arena *arena, uint32_t capacity,
                         mf_error *why);
 
+/* What sequence_init takes of the arena, each request in whole cache lines. */
+size_t sequence_arena_bytes(const struct model_config *config, uint32_t capacity);
+
 /* A pool for `positions` of this model: of all sequences that will share it, each counted in
  * whole pages. */
 mf_status sequence_pool_init(struct kv_pool *pool, const mf_allocator *allocator,
                              const struct model_config *config, uint32_t positions,
                              enum kv_format format, mf_error *why);
+
+/* Bytes of the pages of such a pool. */
+uint64_t sequence_pool_bytes(const struct model_config *config, uint32_t positions,
+                             enum kv_format format);
 
 /* Makes room for `count` more tokens; MF_ERR_CONTEXT_FULL before anything is written. */
 mf_status sequence_reserve(struct sequence *sequence, uint32_t count, mf_error *why);

@@ -200,7 +200,7 @@ static float *detail_logits(size_t feed, size_t *rows)
     struct gathered g = { malloc(*rows * vocab_size * sizeof(float)), vocab_size };
     float *all = g.logits;
     mf_sequence *session = open_session((uint32_t)feed);
-    session->session.forward.observer = &looking_on;
+    session->sequence.observer = &looking_on;
     for (size_t done = 0; done < *rows; done += feed) {
         size_t count = *rows - done < feed ? *rows - done : feed;
         golden.first_row = done;

@@ -81,7 +81,7 @@ static void record(mf_sequence *session, const char *path)
                           &why),
          &why);
     assert_true(count > TOKENS);
-    forward = &session->session.forward;
+    forward = &session->model->room.forward;
     assert_int_equal(forward->config->experts_per_token, PER_TOKEN);
     assert_true(forward->config->layer_count <= LAYERS_MAX);
     scratch = calloc(forward->row_capacity * forward->recipes.scratch_width + 1, sizeof *scratch);

@@ -38,7 +38,7 @@ static void must(mf_status status, const mf_error *why)
 /* What the router chooses by, and what the weights are made of. */
 static void score_experts(double *choice, double *scores, uint32_t layer)
 {
-    const struct forward *f = &search.session->session.forward;
+    const struct forward *f = &search.session->model->room.forward;
     const struct model_config *c = f->config;
     const struct weight *weights = f->weights->layers[layer].weights;
     const float *x = f->shared[SHARED_ROUTED] + search.last_row * c->width;
@@ -135,7 +135,7 @@ static double run(const int32_t *ids, size_t count, unsigned exchanged, const fl
                                     .context_length = TOKENS_MAX,
                                     .chunk_rows = TOKENS_MAX };
     must(mf_sequence_open(&search.session, search.model, &options, &why), &why);
-    search.session->session.forward.observer = &looking_on;
+    search.session->sequence.observer = &looking_on;
     search.last_row = count - 1;
     search.exchanged = exchanged;
     for (size_t i = 0; i < LAYERS_MAX; i++) search.gaps[i] = INFINITY;

@@ -49,8 +49,8 @@ void same_experts_free(struct same_experts *same)
 static void look_at(struct same_experts *same, mf_sequence *session, bool follow)
 {
     same->follow = follow;
-    same->forward = &session->session.forward;
-    session->session.forward.observer = &same->observer;
+    same->forward = &session->model->room.forward;
+    session->sequence.observer = &same->observer;
 }
 
 void same_experts_lead(struct same_experts *same, mf_sequence *session)

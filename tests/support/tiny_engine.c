@@ -65,7 +65,8 @@ mf_sequence *tiny_session(struct tiny_engine *t, uint32_t chunk_rows)
 
 struct forward_parts tiny_parts(const struct tiny_engine *t)
 {
-    return (struct forward_parts){ .config = &t->model->model.config,
+    return (struct forward_parts){ .allocator = &t->engine->allocator,
+                                   .config = &t->model->model.config,
                                    .weights = &t->model->model.weights,
                                    .experts = t->model->experts,
                                    .backend = t->engine->backend };

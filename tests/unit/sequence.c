@@ -105,11 +105,12 @@ static void a_rehearsal_leaves_no_trace(void **state)
         float *expected = tiny_all_logits(&t, tokens, TOKENS, 0);
         mf_sequence *session = tiny_session(&t, 16);
         for (uint32_t at = 0; at < 60; at += 20) {
-            tiny_must(session_rehearse(&session->session,
-                                       &(struct session_feed){ MF_PHASE_PROMPT, tokens + at + 30,
-                                                               80, NULL, NULL },
-                                       &why),
-                      &why);
+            tiny_must(
+                engine_sequence_rehearse(
+                    &session->sequence,
+                    &(struct sequence_feed){ MF_PHASE_PROMPT, tokens + at + 30, 80, NULL, NULL },
+                    &why),
+                &why);
             assert_int_equal(mf_sequence_position(session), at);
             assert_null(mf_sequence_logits(session));
             tiny_feed(session, tokens + at, 20);
@@ -118,16 +119,16 @@ static void a_rehearsal_leaves_no_trace(void **state)
                                 shapes[s]->vocab_size * sizeof(float));
         }
         int32_t wrong = (int32_t)shapes[s]->vocab_size;
-        assert_int_equal(
-            session_rehearse(&session->session,
-                             &(struct session_feed){ MF_PHASE_PROMPT, &wrong, 1, NULL, NULL },
+        assert_int_equal(engine_sequence_rehearse(
+                             &session->sequence,
+                             &(struct sequence_feed){ MF_PHASE_PROMPT, &wrong, 1, NULL, NULL },
                              &why),
-            MF_ERR_ARGUMENT);
-        assert_int_equal(
-            session_rehearse(&session->session,
-                             &(struct session_feed){ MF_PHASE_PROMPT, tokens, 0, NULL, NULL },
+                         MF_ERR_ARGUMENT);
+        assert_int_equal(engine_sequence_rehearse(
+                             &session->sequence,
+                             &(struct sequence_feed){ MF_PHASE_PROMPT, tokens, 0, NULL, NULL },
                              &why),
-            MF_OK);
+                         MF_OK);
         assert_int_equal(mf_sequence_position(session), 60);
         assert_non_null(mf_sequence_logits(session)); /* neither of the two touched anything */
         free(expected);
@@ -358,7 +359,105 @@ static void fewer_experts_may_be_used(void **state)
     tiny_engine_close(&t);
 }
 
+/* ------------------------------------------------------------- cancellation */
+
+struct canceller {
+    mf_sequence *sequence;
+    uint32_t cancel_at; /* layers that begin before the cancel */
+    uint32_t layers;    /* that began in all */
+    size_t done, total; /* of the last progress */
+};
+
+static void cancel_at_layer(void *user, uint32_t layer, struct routes *routes, size_t rows)
+{
+    struct canceller *c = user;
+    (void)layer, (void)routes, (void)rows;
+    if (++c->layers == c->cancel_at) mf_sequence_cancel(c->sequence);
+}
+
+static void note_progress(void *user, size_t done, size_t total)
+{
+    struct canceller *c = user;
+    assert_true(done >= c->done && done <= total);
+    c->done = done;
+    c->total = total;
+}
+
+/* At most the layer under way ends, whichever it is, and the sequence is as it was before. */
+static void a_cancel_ends_the_feed_before_the_next_layer(void **state)
+{
+    (void)state;
+    struct tiny_engine t;
+    int32_t tokens[TOKENS];
+    mf_error why = { 0 };
+    tiny_engine_open(&t, &tiny_standard, NULL);
+    tiny_tokens(tokens, &t, TOKENS);
+    float *expected = tiny_all_logits(&t, tokens, 60, 0);
+    mf_sequence *session = tiny_session(&t, 8);
+    struct canceller c = { .sequence = session };
+    struct observer observer = { .user = &c, .routes = cancel_at_layer };
+    tiny_feed(session, tokens, 20);
+    session->sequence.observer = &observer;
+    for (uint32_t at = 1; at < 20; at++) { /* 40 tokens in chunks of 8: 20 layers */
+        c.layers = 0;
+        c.cancel_at = at;
+        assert_int_equal(mf_sequence_feed(session, MF_PHASE_PROMPT, tokens + 20, 40, &why),
+                         MF_ERR_CANCELLED);
+        assert_int_equal(c.layers, at);
+        assert_int_equal(mf_sequence_position(session), 20);
+        assert_memory_equal(mf_sequence_logits(session), expected + 19 * 50, 50 * sizeof(float));
+        assert_true(engine_sequence_check_invariants(&session->sequence));
+    }
+    c.layers = 0;
+    mf_sequence_cancel(session); /* none under way: the next one */
+    assert_int_equal(mf_sequence_feed(session, MF_PHASE_PROMPT, tokens + 20, 40, &why),
+                     MF_ERR_CANCELLED);
+    assert_int_equal(c.layers, 0);
+    c.cancel_at = UINT32_MAX;
+    c.done = 0;
+    mf_sequence_watch_progress(session, note_progress, &c);
+    tiny_feed(session, tokens + 20, 40); /* the wish was cleared */
+    assert_int_equal(c.layers, 20);
+    assert_int_equal(c.done, 40);
+    assert_int_equal(c.total, 40);
+    assert_memory_equal(mf_sequence_logits(session), expected + 59 * 50, 50 * sizeof(float));
+    mf_sequence_close(session);
+    free(expected);
+    tiny_engine_close(&t);
+}
+
 /* ------------------------------------------------------------------- memory */
+
+/* What is computed from sizes is what is taken. */
+static void engine_room_and_sequences_take_what_was_computed(void **state)
+{
+    (void)state;
+    static const char *const backends[] = { "reference", "cpu" };
+    for (size_t s = 0; s < COUNT_OF(shapes) * COUNT_OF(backends); s++) {
+        struct tiny_engine t;
+        mf_error why = { 0 };
+        tiny_engine_open(&t, shapes[s / 2],
+                         &(mf_engine_options){ .struct_size = sizeof(mf_engine_options),
+                                               .thread_count = 2,
+                                               .backend = backends[s % 2] });
+        const struct engine_room *room = &t.model->room;
+        struct forward_parts parts = tiny_parts(&t);
+        uint64_t bytes = 0;
+        tiny_must(engine_room_bytes(&bytes, &parts, room->sizes, &why), &why);
+        assert_int_equal(bytes, room->bytes);
+        assert_true(room->arena.total_bytes < bytes); /* the rest is the backend's */
+        uint64_t before = t.heap.live_bytes;
+        mf_sequence *session = tiny_session(&t, 0);
+        uint64_t expected = engine_sequence_bytes(
+            &t.model->model.config, t.engine->backend->kv_format, room->sizes.context_length);
+        assert_int_equal(t.model->sequence_bytes, expected);
+        uint64_t taken = t.heap.live_bytes - before;
+        assert_true(taken >= expected && taken < expected + 4096); /* handle, list of free pages */
+        mf_sequence_close(session);
+        assert_int_equal(t.model->sequence_bytes, 0);
+        tiny_engine_close(&t);
+    }
+}
 
 static void nothing_is_allocated_after_open(void **state)
 {
@@ -495,6 +594,8 @@ int main(void)
         cmocka_unit_test(wrong_tokens_are_refused_and_change_nothing),
         cmocka_unit_test(wrong_options_are_refused),
         cmocka_unit_test(fewer_experts_may_be_used),
+        cmocka_unit_test(a_cancel_ends_the_feed_before_the_next_layer),
+        cmocka_unit_test(engine_room_and_sequences_take_what_was_computed),
         cmocka_unit_test(nothing_is_allocated_after_open),
         cmocka_unit_test(work_is_counted),
         cmocka_unit_test(numbers_that_are_none_are_refused),

@@ -240,7 +240,7 @@ static void stages_add_up(void **state)
 /* Operations of one step, from the graphs themselves. */
 static size_t ops_of_step(const mf_sequence *session)
 {
-    const struct forward *f = &session->session.forward;
+    const struct forward *f = &session->model->room.forward;
     size_t count = f->recipes.start.graph.op_count + f->recipes.head.graph.op_count;
     for (uint32_t i = 0; i < f->config->layer_count; i++)
         count += f->recipes.before[f->config->mixers[i]][f->config->ffns[i]].graph.op_count +
@@ -307,7 +307,7 @@ static void a_trace_is_complete_and_changes_nothing(void **state)
         count_event(&tally, &heard.events[i], tiny_standard.layers);
     /* the prompt is two steps of 16 rows at most, with one look at the head */
     size_t heads = 1 + TOKENS - PROMPT, steps = 2 + TOKENS - PROMPT;
-    size_t head_ops = session->session.forward.recipes.head.graph.op_count;
+    size_t head_ops = session->model->room.forward.recipes.head.graph.op_count;
     size_t ops = steps * (ops_of_step(session) - head_ops) + heads * head_ops;
     assert_int_equal(tally.ops[0], ops);
     assert_int_equal(tally.ops[1], ops);

@@ -101,6 +101,14 @@ static struct cpu_backend enlarged(const struct cpu_backend *cpu, const struct b
     return larger;
 }
 
+static size_t reserve_bytes(const struct backend *backend, const struct backend_sizes *sizes)
+{
+    struct cpu_backend empty = *(const struct cpu_backend *)backend;
+    empty.scratch_floats = empty.shared_floats = empty.work_count = empty.pair_count = 0;
+    empty = enlarged(&empty, sizes);
+    return scratch_bytes(&empty);
+}
+
 /* Grows only, and never during a step. */
 static mf_status reserve(struct backend *backend, const struct backend_sizes *sizes, mf_error *why)
 {
@@ -128,6 +136,7 @@ static void cpu_free(struct backend *backend)
 static const struct backend_functions cpu_functions = {
     .name = "cpu",
     .free = cpu_free,
+    .reserve_bytes = reserve_bytes,
     .reserve = reserve,
     .execute = execute,
     .run_experts = cpu_run_experts,
