@@ -227,7 +227,7 @@ typedef struct mf_model_options {
     uint64_t memory_bytes;      /* weights, engine room, sequences and experts, and the page cache
                                    that reading them fills, stay below it; 0: what is free now */
     uint32_t context_length;    /* positions of the longest sequence, at most the model's limit;
-                                   0: 4096 */
+                                   0: 4096, or fewer where little memory is left */
     uint32_t chunk_rows;        /* prompt rows in one step, at most; 0: as the memory suggests */
     uint32_t experts_per_token; /* 0, or more than the model has: as the model says */
     const char *expert_mode;    /* "resident": all in memory of their own, or the model is refused;

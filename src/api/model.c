@@ -54,21 +54,30 @@ mf_status api_open_experts(mf_model *model, const mf_model_options *options, mf_
 }
 
 /* An expert is read, and made ready for the matrix unit, once per chunk: long ones pay, where
- * their activations (about 100 KB per row) do not take the room of the experts.  The engine room
- * has at most this share of what the weights leave; below CHUNK_LEAST rows it is no smaller. */
+ * their activations (about 100 KB per row) do not take the room of the experts.  Unless the
+ * caller says otherwise, a sequence has at most half, and the engine room at most a quarter of
+ * what the weights leave, down to CONTEXT_LEAST positions and CHUNK_LEAST rows. */
 enum {
     CONTEXT_STANDARD = 4096,
+    CONTEXT_LEAST = 512,
+    SEQUENCE_SHARE = 2,
     CHUNK_STANDARD = 2048,
     CHUNK_SMALL = 512,
-    CHUNK_LEAST = 16,
+    CHUNK_LEAST = 8,
     ROOM_SHARE = 4
 };
 
-static struct engine_room_sizes room_sizes(const mf_model *model, const mf_model_options *options)
+static struct engine_room_sizes room_sizes(const mf_model *model, const mf_model_options *options,
+                                           uint64_t left)
 {
+    const struct model_config *config = &model->model.config;
+    enum kv_format format = model->engine->backend->kv_format;
     uint32_t context = options->context_length ? options->context_length : CONTEXT_STANDARD;
     uint32_t chunk = options->chunk_rows;
-    context = (uint32_t)min_size(context, model->model.config.context_length);
+    context = (uint32_t)min_size(context, config->context_length);
+    while (options->context_length == 0 && context > CONTEXT_LEAST &&
+           engine_sequence_bytes(config, format, context) > left / SEQUENCE_SHARE)
+        context /= 2;
     if (chunk == 0) chunk = model->memory_bytes >= UINT64_C(4) << 30 ? CHUNK_STANDARD : CHUNK_SMALL;
     return (struct engine_room_sizes){ context, (uint32_t)min_size(chunk, context) };
 }
@@ -80,8 +89,8 @@ mf_status api_open_room(mf_model *model, const mf_model_options *options, mf_err
                                    .config = &model->model.config,
                                    .weights = &model->model.weights,
                                    .backend = engine->backend };
-    struct engine_room_sizes sizes = room_sizes(model, options);
     uint64_t left = api_budget_within(model->memory_bytes, model->model.weights.resident_bytes, 0);
+    struct engine_room_sizes sizes = room_sizes(model, options, left);
     for (;;) {
         uint64_t bytes;
         mf_status status = engine_room_bytes(&bytes, &parts, sizes, why);

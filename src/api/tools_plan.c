@@ -98,16 +98,17 @@ static void plan(mf_plan *out, mf_model *model, const mf_plan_options *options)
     mf_error problem = { .text = "" };
     mf_sequence *sequence = NULL;
     mf_model_options model_options = { .memory_bytes = options->memory_bytes,
-                                       .context_length = out->context_length,
+                                       .context_length = options->context_length,
                                        .chunk_rows = options->chunk_rows };
     mf_sequence_options sizes = { .struct_size = sizeof sizes,
-                                  .context_length = out->context_length };
+                                  .context_length = options->context_length };
     mf_status status = api_open_room(model, &model_options, &problem);
     if (status == MF_OK) status = api_open_experts(model, &model_options, &problem);
 
     if (status == MF_OK) status = mf_sequence_open(&sequence, model, &sizes, &problem);
     out->fits = status == MF_OK;
     if (out->fits) {
+        out->context_length = model->room.sizes.context_length;
         out->engine_bytes = model->room.bytes;
         out->sequence_bytes = model->sequence_bytes;
         out->table_bytes = model->policy_bytes;
