@@ -66,6 +66,7 @@ check_tidy()
 
 check format check_format
 check layers tools/check_layers.sh
+check isa tools/check_isa.sh
 check sizes tools/check_sizes.sh
 check words tools/check_words.sh
 check cppcheck check_cppcheck
