@@ -112,32 +112,40 @@ void interrupt_end(void)
 
 /* -------------------------------------------------------------- generation */
 
+struct reading {
+    mf_sequence *session;
+    struct progress progress;
+};
+
+/* Called between layers. */
+static void watch_reading(void *user, size_t done, size_t total)
+{
+    struct reading *reading = user;
+
+    (void)total;
+    progress_update(&reading->progress, done);
+    if (interrupt_seen()) mf_sequence_cancel(reading->session);
+}
+
 mf_status prompt_feed(mf_sequence *session, const int32_t *ids, size_t count,
                       const struct terminal *terminal, mf_error *why)
 {
-    enum { SLICE = 1024 }; /* so often the progress is shown and Ctrl-C looked for */
     uint32_t room = mf_sequence_context_length(session) - mf_sequence_position(session);
-    struct progress progress;
-    mf_status status = MF_OK;
+    struct reading reading = { .session = session };
+    mf_status status;
 
     if (count > room) {
         return fail(why, MF_ERR_CONTEXT_FULL,
                     "the prompt has %zu tokens, and the context has room for %u (-c sets its size)",
                     count, room);
     }
-    progress_begin(&progress, terminal, "reading", "tokens", count);
-    for (size_t done = 0; done < count && status == MF_OK;) {
-        size_t slice = min_size(SLICE, count - done);
-        status = mf_sequence_feed(session, MF_PHASE_PROMPT, ids + done, slice, why);
-        done += slice;
-        progress_update(&progress, done);
-        if (status == MF_OK && done < count && interrupt_seen()) {
-            status =
-                fail(why, MF_ERR_CANCELLED, "stopped after %zu of %zu prompt tokens", done, count);
-        }
-    }
-    progress_end(&progress);
-    return status;
+    progress_begin(&reading.progress, terminal, "reading", "tokens", count);
+    mf_sequence_watch_progress(session, watch_reading, &reading);
+    status = mf_sequence_feed(session, MF_PHASE_PROMPT, ids, count, why);
+    mf_sequence_watch_progress(session, NULL, NULL);
+    progress_end(&reading.progress);
+    if (status != MF_ERR_CANCELLED) return status;
+    return fail(why, status, "stopped while the prompt was read (%zu tokens)", count);
 }
 
 /* How many tokens may still come: what the caller allows, and what the context holds (one

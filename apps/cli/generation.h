@@ -1,9 +1,9 @@
 /* generation.h: read a prompt, then draw one token after another.
  *
- *     prompt ids ── fed in slices, progress shown ── pick ── text out ── fed ── pick …
+ *     prompt ids ── fed, progress shown ── pick ── text out ── fed ── pick …
  *
- * The first Ctrl-C ends the generation (or the reading of the prompt, at the end of a
- * slice) and not the program; see interrupt_begin. */
+ * The first Ctrl-C ends the generation (or the reading of the prompt, after the present
+ * layer) and not the program; see interrupt_begin. */
 #ifndef CLI_GENERATION_H
 #define CLI_GENERATION_H
 
@@ -30,7 +30,7 @@ struct generation {
 };
 
 /* Feeds the ids.  A bar is drawn when it takes long.  MF_ERR_CANCELLED after Ctrl-C:
- * the session then holds the part that was read. */
+ * the session is then as it was before the call. */
 mf_status prompt_feed(mf_sequence *session, const int32_t *ids, size_t count,
                       const struct terminal *terminal, mf_error *why);
 

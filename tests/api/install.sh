@@ -26,7 +26,7 @@ cc -o "$place/shared" "$place/stranger.c" $(pkg-config --cflags --libs moeflux)
 LD_LIBRARY_PATH=$libraries "$place/shared"
 
 # The programs of docs/api.md, built as the page says and run against the small model.
-for program in chat schema tool_call plan; do
+for program in chat schema tool_call plan cancel; do
     cc -Wall -Wextra -Werror -o "$place/$program" "$MOEFLUX_SOURCE/examples/$program.c" \
         $(pkg-config --cflags --libs moeflux)
 done
@@ -45,6 +45,8 @@ says '^{ *"name": *".*", *"age": *[0-9]* *}$' schema "$model" 'Invent a person.'
 says '^call: get_weather$' tool_call "$model"
 says '^arguments: {"unit":' tool_call "$model"
 says '^experts .* MiB$' plan "$model" 64
+says '^MF_ERR_CANCELLED after 0 of 3000 tokens$' cancel "$model" 3000
+says '^then 1 token was read$' cancel "$model" 3000
 unset LD_LIBRARY_PATH
 
 # The other libraries are the system's, below no sysroot: only ours is asked for as an archive.
