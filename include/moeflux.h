@@ -140,7 +140,7 @@ typedef void (*mf_log_function)(void *user, mf_log_level level, const char *text
     X(LATENT_ATTENTION, "latent attention")                                                        \
     X(DELTA, "delta net")                                                                          \
     X(ROUTER, "router")                                                                            \
-    X(PREDICTION, "prediction") /* a router before its time, to read ahead */                      \
+    X(PREDICTION, "prediction") /* the next router applied early, to read ahead */                      \
     X(EXPERT_WAIT, "expert wait")                                                                  \
     X(EXPERTS, "experts")                                                                          \
     X(SHARED_EXPERT, "shared expert")                                                              \
@@ -292,7 +292,7 @@ MF_API mf_status mf_sequence_feed(mf_sequence *sequence, mf_phase phase, const i
                                   size_t count, mf_error *why);
 
 /* Ends the feed that is under way before its next layer with MF_ERR_CANCELLED, or, when there is
- * none, the next one before it begins.  That feed clears the wish.  From any thread and from signal
+ * none, the next one before it begins.  That feed clears the request.  From any thread and from signal
  * handlers. */
 MF_API void mf_sequence_cancel(mf_sequence *sequence);
 
@@ -765,48 +765,6 @@ MF_API mf_status mf_sequence_stats(const mf_sequence *sequence, mf_sequence_stat
 MF_API void mf_sequence_reset_stats(mf_sequence *sequence);
 MF_API mf_status mf_model_stats(const mf_model *model, mf_model_statistics *out, mf_error *why);
 MF_API void mf_model_reset_stats(mf_model *model);
-
-/* ------------------------------------------------------------------ context
- * One sequence of one model behind one handle, with positions given by the
- * caller: the call set of earlier moeflux engines, on top of the above.
- *   - positions are 0-based; a call continues where the sequence ends, and a
- *     start position other than that is an error, never a silent overwrite;
- *   - seq_id is accepted and ignored: a context has one sequence. */
-
-typedef struct mf_context mf_context;
-
-/* `weights`: a checkpoint as mf_model_open takes it, `manifest` and `experts_dir` NULL; or the
- * ancestors' model_weights.bin with its manifest and the directory of packed_experts, where
- * `use_2bit` chooses packed_experts_2bit.  `vocab` may be NULL.  `experts_per_tok` is clamped
- * to [1, what the model has]; 0 means all. */
-MF_API mf_status mf_context_open(mf_context **out, const char *weights, const char *manifest,
-                                 const char *vocab, const char *experts_dir,
-                                 uint32_t experts_per_tok, bool use_2bit, mf_error *why);
-MF_API void mf_context_close(mf_context *context);
-
-MF_API size_t mf_context_n_vocab(const mf_context *context);
-MF_API size_t mf_context_n_ctx(const mf_context *context);
-MF_API int32_t mf_context_eos(const mf_context *context);
-MF_API const char *mf_context_model_name(const mf_context *context);
-
-/* Logits of the last token into `logits`, whose length must be n_vocab.  No
- * tokens: success, logits untouched. */
-MF_API mf_status mf_context_eval_prompt(mf_context *context, const int32_t *tokens, size_t count,
-                                        int32_t start_pos, int32_t seq_id, float *logits,
-                                        size_t logits_length, mf_error *why);
-MF_API mf_status mf_context_eval_token(mf_context *context, int32_t token, int32_t pos,
-                                       int32_t seq_id, float *logits, size_t logits_length,
-                                       mf_error *why);
-
-MF_API void mf_context_memory_clear(mf_context *context);
-
-/* Forget positions [p0, end); p0 < 0 means 0; p1 must reach the end (< 0, or
- * beyond it).  A hybrid model can only forget everything or nothing. */
-MF_API mf_status mf_context_memory_seq_rm(mf_context *context, int32_t seq_id, int32_t p0,
-                                          int32_t p1, mf_error *why);
-
-/* The last position, -1 when empty. */
-MF_API int32_t mf_context_memory_seq_pos_max(const mf_context *context, int32_t seq_id);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,7 @@
-/* context.c: one sequence behind one handle, on top of engine, model and session. */
-#include "api/handles.h"
+/* context.c: one sequence behind one handle, on top of engine, model and sequence. */
+#include "moeflux_compat.h"
 
+#include "api/handles.h"
 #include "base/file.h"
 #include "base/status.h"
 

@@ -1,5 +1,6 @@
 // The public headers must be usable from C++, and the shared library from outside.
 #include "moeflux.h"
+#include "moeflux_compat.h"
 #include "moeflux_tools.h"
 
 #include <cstdio>

@@ -58,7 +58,7 @@ cc -o "$place/static" "$place/stranger.c" -I"$prefix/include" "$libraries/libmoe
 if [ -x "$MOEFLUX_BUILD/moeflux" ]; then
     "$prefix/bin/moeflux" --version
 fi
-for header in moeflux.h moeflux_tools.h; do test -f "$prefix/include/$header"; done
+for header in moeflux.h moeflux_compat.h moeflux_tools.h; do test -f "$prefix/include/$header"; done
 test -f "$prefix/share/man/man1/moeflux.1"
 test -f "$prefix/share/bash-completion/completions/moeflux"
 test -f "$prefix/share/moeflux/models/pebble/config.json"

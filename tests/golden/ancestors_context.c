@@ -1,6 +1,6 @@
 /* ancestors_context.c WEIGHTS MANIFEST VOCAB EXPERTS 2|4: the ancestors' call set on the ancestors'
  * files.  Writes the f32 logits after tokens 1, 4, 9, …, 400 and says the model's name. */
-#include "moeflux.h"
+#include "moeflux_compat.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* context: the ancestors' call set, on a tiny checkpoint on disk. */
 #include "support/test.h"
 
+#include "moeflux_compat.h"
 #include "support/tiny_model.h"
 
 #include <math.h>
