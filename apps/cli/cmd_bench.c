@@ -447,7 +447,7 @@ const struct command command_bench = {
         "Shows the median over the rounds, the slowest and the fastest round, and what share of\n"
         "the machine's ceiling that is: for generated tokens, of the memory bandwidth; for a\n"
         "prompt, of the peak of its matrix unit (or of bf16 or f32 in vectors); with streamed\n"
-        "experts, of the disk. The ceilings are measured in the same run. docs/benchmarks.md\n"
+        "experts, of the disk. The ceilings are measured in the same run. docs/measuring.md\n"
         "explains it.",
     .examples = "  moeflux bench -p 512 -n 64 -t 2\n"
                 "  moeflux bench -m model.gguf -p 512,4096 -n 64 -d 0,8192 --plot speed.svg\n"

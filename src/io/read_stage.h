@@ -4,7 +4,7 @@
  *
  * In a virtual machine, reads into memory that has not been a read's target for some seconds are
  * much slower than reads into recently used memory: the host has to look up its pages again
- * (docs/experiments.md).  A cache of gigabytes is nearly always in the first state, a few buffers
+ * (docs/notebook/experiments.md).  A cache of gigabytes is nearly always in the first state, a few buffers
  * are always in the second.  On other machines the copy is lost time, so both ways are measured
  * while reads go on:
  *

@@ -15,7 +15,7 @@
  *
  * Everything is f32.  16 and not 64: the products between the rows of a chunk grow with its
  * length, those with the state do not shrink, and the rows that have to be kept are fewer
- * (docs/experiments.md).
+ * (docs/notebook/experiments.md).
  *
  * Value channels lie in lanes: rows of values are padded with zeroes to a multiple of 16. */
 #ifndef KERNELS_DELTA_DELTA_H
