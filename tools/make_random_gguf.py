@@ -188,7 +188,7 @@ def vocabulary(arch, size):
 
 def tensors(m):
     a, e = m["arch"], m["embd"]
-    W, OUT, ATT = ("w", 1.0), ("w", OUT_GAIN), ("w", ATT_GAIN)
+    W, OUT, ATT = ("w", 1.0), ("w", OUT_GAIN), ("w", m.get("attention_gain", ATT_GAIN))
     ONE = ("ones",)
     router = ("gauss", 1.0 / math.sqrt(e))
     out = [("token_embd.weight", [e, m["vocab"]], ("w", math.sqrt(e)))]
@@ -669,6 +669,8 @@ def main():
                     help="tensor alignment in the file (e.g. 4096)")
     ap.add_argument("--split", type=int, default=1,
                     help="write so many files, named OUT-00001-of-0000N.gguf")
+    ap.add_argument("--attention-gain", type=float, default=ATT_GAIN,
+                    help="of the projection behind attention (%(default)s)")
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--pool-mib", type=int, default=4)
     ap.add_argument("--drop-cache", action="store_true",
@@ -683,6 +685,7 @@ def main():
     if not preset:
         ap.error("--preset or --arch is needed")
     m = dict(PRESETS[preset])
+    m["attention_gain"] = o.attention_gain
     if o.arch and o.arch != m["arch"]:
         ap.error(f"preset {preset} is {m['arch']}, not {o.arch}")
     for key, val in (("layers", o.layers), ("experts", o.experts),

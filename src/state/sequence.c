@@ -79,6 +79,7 @@ static struct recurrent_sizes recurrent_sizes(const struct model_config *config)
 size_t sequence_arena_bytes(const struct model_config *config, uint32_t capacity)
 {
     return align_up(kv_pages_for(capacity) * sizeof(uint32_t), CACHE_LINE) +
+           align_up(capacity / 8 + 1, CACHE_LINE) +
            align_up(config->layer_count * sizeof(uint32_t), CACHE_LINE) +
            recurrent_bytes(config_count_mixers(config, MIXER_DELTA), recurrent_sizes(config));
 }

@@ -101,7 +101,8 @@ def check_usage(scratch):
 def check_pebble(scratch):
     packed = scratch / "pebble"
     done = run("convert", PEBBLE, packed, "--verify")
-    check("quiet on a pipe", (done.returncode, done.stdout, done.stderr) == (0, "", ""), done)
+    check("only the verdict on a pipe", (done.returncode, done.stdout) == (0, "") and
+          done.stderr.count("\n") == 1 and "verified: " in done.stderr, done)
     done = run("convert", PEBBLE, f"{packed}/")
     check("again: it is there", (done.returncode, done.stdout, done.stderr) == (0, "", ""), done)
     refused("with other options it is in the way", 1, "is not this model with these options",

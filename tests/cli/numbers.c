@@ -307,7 +307,7 @@ static void inspect_knows_the_model(void **state)
     run = PROGRAM(NULL, "inspect", "a", "-m", "b");
     assert_refused(&run, 2, "the model is named twice");
     run = PROGRAM(NULL, "inspect", "/nonexistent");
-    assert_refused(&run, 1, "/nonexistent: No such file");
+    assert_refused(&run, 1, "/nonexistent is not there");
     run = PROGRAM(NULL, "inspect", source_path("tests"));
     assert_refused(&run, 1, "config.json");
 }

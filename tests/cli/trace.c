@@ -28,7 +28,7 @@ static void streamed_experts_are_traced(void **state)
 {
     struct run run =
         shell_run("set -e; d=$(mktemp -d); trap 'rm -r $d' EXIT; cd $d;"
-                  "$MOEFLUX bench -p 64 -n 8 -r 2 -t 1 -c 128 --memory 20M --no-ceilings"
+                  "$MOEFLUX bench -p 8 -n 8 -r 2 -t 1 -c 128 --memory 20M --no-ceilings"
                   " --trace t.json > table; python3 $SOURCE/tests/cli/check_trace.py t.json");
 
     (void)state;

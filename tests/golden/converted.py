@@ -61,7 +61,7 @@ class Test:
         shown = json.loads(self.run("inspect", model, "--json", "-c", 64))
         place = shown["placement"]
         per_expert = (shown["bytes"] - place["resident_bytes"]) // max(place["experts"], 1)
-        return place["resident_bytes"] + place["state_bytes"] + (64 << 20) + 24 * per_expert
+        return place["resident_bytes"] + place["sequence_bytes"] + (64 << 20) + 24 * per_expert
 
     def check(self, what, model, tokenizer=False):
         packed, again = self.scratch / "packed", self.scratch / "again"

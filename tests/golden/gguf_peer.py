@@ -53,7 +53,7 @@ def make_file(source, name, path):
     architecture, quant = name.split("-")
     command = [sys.executable, source / "tools/make_random_gguf.py", "--preset",
                f"tiny-{architecture}", "--quant", quant, "--layers", "4", "--experts", "8",
-               "--vocab", str(VOCABULARY), "--out", path]
+               "--vocab", str(VOCABULARY), "--attention-gain", "0.5", "--out", path]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
