@@ -51,7 +51,8 @@ static mf_status open_writer(mf_route_recorder *recorder, mf_error *why)
                                  .experts = config->experts,
                                  .per_token = config->experts_per_token,
                                  .resident_bytes = model->model.weights.resident_bytes,
-                                 .session_bytes = model->room.bytes + model->sequence_bytes,
+                                 .session_bytes = model->room.bytes + model->sequence_bytes +
+                                                  model->policy_bytes,
                                  .expert_bytes = recorder->bytes,
                                  .slot_bytes = recorder->bytes + layers };
     for (uint32_t i = 0; i < layers; i++)

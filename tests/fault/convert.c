@@ -387,7 +387,7 @@ static void two_writers_do_not_meet(void **state)
     assert_int_equal(disk.disk.open(&disk, TARGET ".partial/journal", &handle, &size), 0);
     assert_int_equal(disk.disk.lock(&disk, handle), 0);
     assert_int_equal(convert(&disk, NULL, &why), MF_ERR_IO);
-    assert_non_null(strstr(why.text, "is being written by somebody else"));
+    assert_non_null(strstr(why.text, "is being written by another process"));
     disk.disk.close(&disk, handle);
     must_convert(&disk, NULL);
     memory_disk_free(&disk);

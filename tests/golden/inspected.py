@@ -90,8 +90,8 @@ class Test:
 
     def check_placement(self, path):
         """The plan is the one that a run has."""
-        for memory, mode in (("1G", "resident"), ("48M", "streamed"), ("52M", "streamed"),
-                             ("56M", "streamed")):
+        for memory, mode in (("1G", "resident"), ("14M", "streamed"), ("16M", "streamed"),
+                             ("18M", "streamed")):
             place = self.inspect(path, "--memory", memory, "-c", 512)["placement"]
             _, stats = self.run("generate", "-m", path, "--tokens", "1,2", "-n", "2", "--ids",
                                 "--temp", "0", "--memory", memory, "-c", 512, "--stats")

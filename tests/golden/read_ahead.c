@@ -85,7 +85,7 @@ static void record(mf_sequence *session, const char *path)
     assert_int_equal(forward->config->experts_per_token, PER_TOKEN);
     assert_true(forward->config->layer_count <= LAYERS_MAX);
     scratch = calloc(forward->row_capacity * forward->recipes.scratch_width + 1, sizeof *scratch);
-    forward->observer = &looking_on;
+    session->sequence.observer = &looking_on;
     for (token_index = 0; token_index < TOKENS; token_index++)
         must(mf_sequence_feed(session, MF_PHASE_GENERATED, &ids[token_index], 1, &why), &why);
     free(scratch);

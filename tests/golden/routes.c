@@ -50,7 +50,8 @@ static void begin_trace(void)
                                  .experts = config->experts,
                                  .per_token = config->experts_per_token,
                                  .resident_bytes = model->model.weights.resident_bytes,
-                                 .session_bytes = model->room.bytes + model->sequence_bytes,
+                                 .session_bytes = model->room.bytes + model->sequence_bytes +
+                                                  model->policy_bytes,
                                  .expert_bytes = bytes_of[0],
                                  .slot_bytes = bytes_of[1] };
     assert_true(shape.layers <= LAYERS_MAX);

@@ -188,13 +188,13 @@ static void mapped_experts_give_the_same_bits(void **state)
     }
 }
 
-/* The smallest budget that is accepted. */
-static uint64_t least_bytes(void)
+/* The smallest budget that is accepted; the engine room grows with the threads. */
+static uint64_t least_bytes(uint32_t threads)
 {
     uint64_t refused = 0, accepted = 2 * all_bytes + (32 << 20);
     while (accepted - refused > 1) {
         struct setting setting = { .expert_bytes = refused + (accepted - refused) / 2,
-                                   .threads = 1 };
+                                   .threads = threads };
         struct opened o;
         mf_error why = { 0 };
         mf_status status = open_all(&o, &setting, &why);
@@ -216,7 +216,7 @@ static void the_least_is_what_a_token_needs_and_two(void **state)
     (void)state;
     struct opened o;
     mf_error why = { 0 };
-    struct setting setting = { .expert_bytes = least_bytes(), .threads = 1 };
+    struct setting setting = { .expert_bytes = least_bytes(1), .threads = 1 };
     must(open_all(&o, &setting, &why), &why);
     assert_int_equal(expert_store_sizes(o.model->experts).slots,
                      o.model->model.config.experts_per_token + 2);
@@ -226,11 +226,13 @@ static void the_least_is_what_a_token_needs_and_two(void **state)
 static void any_budget_gives_the_same_bits(void **state)
 {
     (void)state;
-    uint64_t least = least_bytes();
+    const uint64_t leasts[] = { least_bytes(1), least_bytes(2) };
     for (unsigned round = 0; round < ROUNDS; round++) {
+        uint32_t threads = 1 + round / 2 % 2;
+        uint64_t least = leasts[threads - 1];
         struct setting setting = { .expert_bytes = least + (uint64_t)rand() % all_bytes,
                                    .reader = round % 2 ? "threads" : "io_uring",
-                                   .threads = 1 + round / 2 % 2,
+                                   .threads = threads,
                                    .read_ahead = aheads[round % 3] };
         if (round < 4) setting.expert_bytes = least;
         if (round == 4) setting.expert_bytes = 2 * all_bytes + (32 << 20); /* resident */
@@ -241,7 +243,7 @@ static void any_budget_gives_the_same_bits(void **state)
 static void unreliable_files_give_the_same_bits(void **state)
 {
     (void)state;
-    uint64_t least = least_bytes();
+    uint64_t least = least_bytes(2);
     for (unsigned round = 0; round < 4; round++) {
         struct setting setting = { .expert_bytes = least + round * all_bytes / 4,
                                    .threads = 1 + round % 2,
@@ -254,7 +256,7 @@ static void unreliable_files_give_the_same_bits(void **state)
 static void a_prompt_reads_no_expert_twice(void **state)
 {
     (void)state;
-    uint64_t least = least_bytes();
+    uint64_t least = least_bytes(2);
     counting_files = files_posix;
     counting_files.read = counted_read;
     counting_files.descriptor = NULL; /* every read comes by here */
