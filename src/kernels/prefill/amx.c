@@ -411,7 +411,7 @@ static void multiply_gated(const struct matrix_product *p, uint16_t *packs, size
 }
 
 const struct matrix_unit NAMED(prefill_amx) = {
-    .start_rows = 8,
+    .start_rows = 2,
     .words = 1,
     .begin = begin,
     .end = end,
