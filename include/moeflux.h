@@ -140,7 +140,7 @@ typedef void (*mf_log_function)(void *user, mf_log_level level, const char *text
     X(LATENT_ATTENTION, "latent attention")                                                        \
     X(DELTA, "delta net")                                                                          \
     X(ROUTER, "router")                                                                            \
-    X(PREDICTION, "prediction") /* the next router applied early, to read ahead */                      \
+    X(PREDICTION, "prediction") /* the next router applied early, to read ahead */                 \
     X(EXPERT_WAIT, "expert wait")                                                                  \
     X(EXPERTS, "experts")                                                                          \
     X(SHARED_EXPERT, "shared expert")                                                              \

@@ -96,7 +96,7 @@ static void print_json(const struct runner *runner, enum generation_end end)
         answer->content.count, "finish_reason", finish_reason(runner, end), "usage",
         "prompt_tokens", (json_int_t)runner->prompt_tokens, "completion_tokens",
         (json_int_t)runner->answer_tokens, "total_tokens",
-        (json_int_t)(runner->prompt_tokens + runner->answer_tokens));
+        (json_int_t)runner->prompt_tokens + (json_int_t)runner->answer_tokens);
 
     if (object && answer->reasoning.count > 0) {
         json_object_set_new(object, "reasoning",

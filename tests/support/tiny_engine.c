@@ -81,23 +81,23 @@ void tiny_tokens(int32_t *out, const struct tiny_engine *t, size_t count)
     }
 }
 
-float *tiny_copy_logits(const mf_sequence *session)
+float *tiny_copy_logits(const mf_sequence *sequence)
 {
-    size_t bytes = mf_model_vocab_size(session->model) * sizeof(float);
+    size_t bytes = mf_model_vocab_size(sequence->model) * sizeof(float);
     float *copy = malloc(bytes);
-    assert_true(copy && mf_sequence_logits(session));
-    return memcpy(copy, mf_sequence_logits(session), bytes);
+    assert_true(copy && mf_sequence_logits(sequence));
+    return memcpy(copy, mf_sequence_logits(sequence), bytes);
 }
 
-void tiny_feed_as(mf_sequence *session, mf_phase phase, const int32_t *tokens, size_t count)
+void tiny_feed_as(mf_sequence *sequence, mf_phase phase, const int32_t *tokens, size_t count)
 {
     mf_error why = { 0 };
-    tiny_must(mf_sequence_feed(session, phase, tokens, count, &why), &why);
+    tiny_must(mf_sequence_feed(sequence, phase, tokens, count, &why), &why);
 }
 
-void tiny_feed(mf_sequence *session, const int32_t *tokens, size_t count)
+void tiny_feed(mf_sequence *sequence, const int32_t *tokens, size_t count)
 {
-    tiny_feed_as(session, MF_PHASE_PROMPT, tokens, count);
+    tiny_feed_as(sequence, MF_PHASE_PROMPT, tokens, count);
 }
 
 struct gathered {
