@@ -16,25 +16,24 @@ enum { PATH_BYTES_MAX = 4096 };
 
 struct chat_command {
     const char *name;
-    const char *other;    /* a second name, or NULL */
-    const char *argument; /* NULL: none */
+    const char *alias;    /* a second name, or NULL */
+    const char *argument; /* its name in the help, or NULL: takes none */
     const char *help;
-    bool (*run)(struct runner *runner, const char *argument); /* false: leave */
-    bool loses; /* something of the conversation: never proposed for a mistyped name */
+    bool (*run)(struct runner *runner, const char *argument); /* false: end the chat */
+    bool destructive; /* discards messages: not suggested for a mistyped name */
 };
 
-/* A dim line that is not part of the conversation. */
+/* Prints a dim line: a notice of the program, not part of the conversation. */
 static void say(const struct runner *runner, const char *format, ...) MF_PRINTF(2, 3);
 
 static void say(const struct runner *runner, const char *format, ...)
 {
-    va_list list;
-
     char text[2048];
+    va_list values;
 
-    va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
-    va_end(list);
+    va_start(values, format);
+    vsnprintf(text, sizeof text, format, values);
+    va_end(values);
     fputs(terminal_style(runner->terminal.colour_out, STYLE_DIM), stdout);
     visible_print(stdout, text);
     printf("%s\n", terminal_style(runner->terminal.colour_out, STYLE_PLAIN));
@@ -83,7 +82,8 @@ static bool command_fold(struct runner *runner, const char *argument)
     return true;
 }
 
-/* The shell is not there to do it: ~/x is in the home directory.  `out` or `path`. */
+/* Replaces a leading ~/ by the home directory, as a shell would.  Returns `out`, or `path` if
+ * there is nothing to replace. */
 static const char *expand_home(char out[PATH_BYTES_MAX], const char *path)
 {
     const char *home = getenv("HOME");
@@ -172,8 +172,8 @@ static bool command_load(struct runner *runner, const char *argument)
 
 static void answer_last(struct runner *runner, size_t before);
 
-/* How many calls of the last answer have no result yet. */
-static size_t open_calls(const struct conversation *conversation)
+/* The number of tool calls of the last answer that have no result yet. */
+static size_t unanswered_calls(const struct conversation *conversation)
 {
     size_t count = json_array_size(conversation->messages), results = 0;
 
@@ -190,7 +190,7 @@ static size_t open_calls(const struct conversation *conversation)
     return 0;
 }
 
-/* What a tool that the model called gave back: the model goes on when all of them have. */
+/* Adds the result of a tool call; generation continues when every call has its result. */
 static bool command_tool(struct runner *runner, const char *argument)
 {
     size_t before = json_array_size(runner->conversation.messages), left;
@@ -199,7 +199,7 @@ static bool command_tool(struct runner *runner, const char *argument)
         say(runner, "that is not UTF-8");
         return true;
     }
-    left = open_calls(&runner->conversation);
+    left = unanswered_calls(&runner->conversation);
     if (left > 0)
         say(runner, "(%zu more to come: /tool TEXT, in the order of the calls)", left);
     else
@@ -207,7 +207,7 @@ static bool command_tool(struct runner *runner, const char *argument)
     return true;
 }
 
-/* Where the last message of the user stands; the number of messages if there is none. */
+/* Index of the last user message; the number of messages if there is none. */
 static size_t last_user_message(const struct conversation *conversation)
 {
     size_t count = json_array_size(conversation->messages);
@@ -220,6 +220,7 @@ static size_t last_user_message(const struct conversation *conversation)
     return count;
 }
 
+/* Removes the messages from index `first` on. */
 static void drop_messages(struct conversation *conversation, size_t first)
 {
     while (json_array_size(conversation->messages) > first) {
@@ -271,7 +272,7 @@ static void show_sampling(const struct runner *runner)
         (double)s->dry_multiplier);
 }
 
-/* "temp 0.5": an option of the command line, for the answers from here on. */
+/* "temp 0.5": sets a sampling option of the command line for all later answers. */
 static bool command_set(struct runner *runner, const char *argument)
 {
     const struct option_group group = { "sampling", sampling_options, SAMPLING_OPTION_COUNT, 0 };
@@ -329,18 +330,18 @@ static bool command_quit(struct runner *runner, const char *argument)
 
 static const struct chat_command chat_commands[] = {
     { "/help", "/?", NULL, "this list", command_help, false },
-    { "/system", NULL, "TEXT", "what stands before the conversation; without TEXT nothing",
-      command_system, false },
+    { "/system", NULL, "TEXT", "set the system message; without TEXT remove it", command_system,
+      false },
     { "/think", NULL, NULL, "let the model reason before it answers", command_think, false },
     { "/nothink", NULL, NULL, "let it answer at once", command_nothink, false },
     { "/fold", NULL, NULL, "fold reasoning into a line, or show it again", command_fold, false },
-    { "/set", NULL, "NAME VALUE", "an option of sampling, as in temp 0.5; alone: show them",
+    { "/set", NULL, "NAME VALUE", "set a sampling option, as in temp 0.5; alone: show them",
       command_set, false },
     { "/retry", NULL, NULL, "answer the last question again", command_retry, true },
     { "/undo", NULL, NULL, "forget the last question and its answer", command_undo, true },
     { "/save", NULL, "FILE", "write the conversation to a file", command_save, false },
-    { "/load", NULL, "FILE", "go on with a saved conversation", command_load, true },
-    { "/tool", NULL, "TEXT", "what a tool that the model called gave back", command_tool, false },
+    { "/load", NULL, "FILE", "continue a saved conversation", command_load, true },
+    { "/tool", NULL, "TEXT", "give the result of a tool call", command_tool, false },
     { "/stats", NULL, NULL, "speed and experts of the last answer", command_stats, false },
     { "/reset", "/clear", NULL, "forget the conversation, keep the system message", command_reset,
       true },
@@ -358,7 +359,7 @@ static bool command_help(struct runner *runner, const char *argument)
                  command->argument ? command->argument : "");
         printf("  %-18s %s\n", name, command->help);
     }
-    printf("  %-18s %s\n", "\\ at a line's end", "the message goes on in the next line");
+    printf("  %-18s %s\n", "\\ at a line's end", "the message continues on the next line");
     printf("  %-18s %s\n", "\"\"\"", "begins and ends a message of several lines");
     printf("  %-18s %s\n", "Alt-Enter", "a line break in the message; pasted ones are kept");
     printf("  %-18s %s\n", "Tab", "completes commands and file names");
@@ -367,7 +368,8 @@ static bool command_help(struct runner *runner, const char *argument)
     return true;
 }
 
-/* "/help", "/load x"; but "/etc/hosts" is something to talk about. */
+/* A word that starts with the line's only slash: "/load x" is a command, a path such as
+ * "/etc/hosts" is text. */
 static bool is_chat_command(const char *line)
 {
     size_t length = strcspn(line, " \t\n");
@@ -375,7 +377,7 @@ static bool is_chat_command(const char *line)
     return *line == '/' && !memchr(line + 1, '/', length - 1);
 }
 
-/* Whether the first `length` bytes of `line` are the word, which may be NULL. */
+/* Whether the first `length` bytes of `line` equal `word`; false if `word` is NULL. */
 static bool is_word(const char *line, size_t length, const char *word)
 {
     return word && strlen(word) == length && strncmp(word, line, length) == 0;
@@ -390,28 +392,28 @@ static bool run_chat_command(struct runner *runner, const char *line)
     for (size_t i = 0; i < COUNT_OF(chat_commands); i++) {
         const struct chat_command *command = &chat_commands[i];
         names[i] = command->name;
-        if (!is_word(line, length, command->name) && !is_word(line, length, command->other))
+        if (!is_word(line, length, command->name) && !is_word(line, length, command->alias))
             continue;
         return command->run(runner, line + length + strspn(line + length, " \t"));
     }
     snprintf(typed, sizeof typed, "%.*s", (int)length, line);
     near = nearest_name(typed, names, COUNT_OF(chat_commands));
-    bool harmless = near < COUNT_OF(chat_commands) && !chat_commands[near].loses;
-    say(runner, "there is no command %s; %s %s", typed, harmless ? "did you mean" : "try",
-        harmless ? names[near] : "/help");
+    bool suggest = near < COUNT_OF(chat_commands) && !chat_commands[near].destructive;
+    say(runner, "there is no command %s; %s %s", typed, suggest ? "did you mean" : "try",
+        suggest ? names[near] : "/help");
     return true;
 }
 
 /* ------------------------------------------------------------------- turns */
 
-/* Positions that an answer should have at least, before older turns are dropped for it. */
-static size_t answer_room(const struct runner *runner)
+/* Positions to keep free for an answer: older turns are dropped until that many are. */
+static size_t answer_positions(const struct runner *runner)
 {
     return min_size(mf_sequence_context_length(runner->opened.session) / 4, 256);
 }
 
-/* Takes the oldest turn away: a message of the user and what follows it.  False: it is the
- * only one. */
+/* Removes the oldest turn, a user message and all up to the next one, and adds the number of
+ * messages to *dropped.  Returns false, changing nothing, if it is the only turn. */
 static bool drop_oldest_turn(struct conversation *conversation, size_t *dropped)
 {
     size_t first = conversation_first(conversation), end = first + 1;
@@ -428,7 +430,8 @@ static bool drop_oldest_turn(struct conversation *conversation, size_t *dropped)
     return true;
 }
 
-/* The prompt of the conversation, without its oldest turns where the context is too short. */
+/* Renders the conversation.  While the prompt leaves too little of the context for an answer, the
+ * oldest turn is removed, unless --no-trim was given. */
 static mf_status render_trimmed_new(mf_prompt **out, struct runner *runner, mf_error *why)
 {
     size_t context = mf_sequence_context_length(runner->opened.session), count, dropped = 0;
@@ -436,7 +439,7 @@ static mf_status render_trimmed_new(mf_prompt **out, struct runner *runner, mf_e
 
     while (status == MF_OK && !runner->settings->no_trim && runner->conversation.has_template) {
         mf_prompt_tokens(*out, &count);
-        if (count + answer_room(runner) <= context) break;
+        if (count + answer_positions(runner) <= context) break;
         if (!drop_oldest_turn(&runner->conversation, &dropped)) break;
         mf_prompt_close(*out);
         status = conversation_render_new(out, &runner->conversation, why);
@@ -449,7 +452,7 @@ static mf_status render_trimmed_new(mf_prompt **out, struct runner *runner, mf_e
     return status;
 }
 
-/* What the model said becomes part of the conversation, also where it was cut short. */
+/* Generates an answer and appends it to the conversation, also if it was cut short. */
 static mf_status take_turn(struct runner *runner, enum generation_end *end, mf_error *why)
 {
     bool raw = !runner->conversation.has_template;
@@ -462,7 +465,8 @@ static mf_status take_turn(struct runner *runner, enum generation_end *end, mf_e
     return answer_message_append(&runner->answer, runner->conversation.messages, why);
 }
 
-/* Answers the last message; there were `before` ones without it. */
+/* Answers the last message.  After a failure only the first `before` messages are kept, so that
+ * the user can send the message again. */
 static void answer_last(struct runner *runner, size_t before)
 {
     enum generation_end end = END_OF_TEXT;
@@ -473,8 +477,7 @@ static void answer_last(struct runner *runner, size_t before)
 
     statistics_reset(&runner->opened);
     if (take_turn(runner, &end, &why) != MF_OK) {
-        /* As if it had not been said: the same can be tried again. */
-        json_array_clear(messages);
+        json_array_clear(messages); /* trimming may have removed some */
         json_array_extend(messages, kept);
         while (json_array_size(messages) > before) json_array_remove(messages, before);
         json_decref(kept);
@@ -489,8 +492,8 @@ static void answer_last(struct runner *runner, size_t before)
     statistics_read(&stats, &runner->opened);
     if (!runner->settings->quiet)
         statistics_print_line(&stats, runner->answer_tokens, &runner->terminal);
-    if (runner->answer.calls) say(runner, "(/tool TEXT tells what a tool gave)");
-    putchar('\n'); /* sets the turns apart */
+    if (runner->answer.calls) say(runner, "(/tool TEXT gives the result of a call)");
+    putchar('\n'); /* an empty line between turns */
 }
 
 static void answer_message(struct runner *runner, const char *text)
@@ -506,8 +509,8 @@ static void answer_message(struct runner *runner, const char *text)
 
 /* ------------------------------------------------------------------- lines */
 
-/* A whole message: lines joined by \ at their end, or between """ and """.  Freed with
- * free(); NULL with *result LINE_GIVEN_UP or LINE_END. */
+/* Reads a message: one line, lines continued by a final \, or lines between """ and """.  The
+ * caller frees it with free().  NULL: *result is LINE_GIVEN_UP or LINE_END. */
 static char *read_message_new(struct line_editor *editor, const char *prompt,
                               enum line_result *result)
 {
@@ -540,7 +543,8 @@ static char *read_message_new(struct line_editor *editor, const char *prompt,
     return NULL;
 }
 
-/* $XDG_STATE_HOME/moeflux/history or ~/.local/state/moeflux/history; false: there is no place. */
+/* $XDG_STATE_HOME/moeflux/history, else ~/.local/state/moeflux/history; creates the directories.
+ * False: neither variable is set, or a directory cannot be made. */
 static bool history_path(char out[PATH_BYTES_MAX])
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
@@ -564,6 +568,7 @@ static bool history_path(char out[PATH_BYTES_MAX])
     return true;
 }
 
+/* Runs a command or answers a message.  False: the chat ends. */
 static bool take_message(struct runner *runner, struct line_editor *editor, const char *text)
 {
     const char *start = text + strspn(text, " \t\n");
@@ -571,7 +576,7 @@ static bool take_message(struct runner *runner, struct line_editor *editor, cons
     if (!*start) return true;
     line_editor_remember(editor, text);
     if (is_chat_command(start)) {
-        char *line = strdup(start); /* without white space at its end: Tab leaves some */
+        char *line = strdup(start); /* trimmed below: completion appends a space */
         bool goes_on = true;
         if (line) {
             size_t length = strlen(line);
@@ -581,7 +586,7 @@ static bool take_message(struct runner *runner, struct line_editor *editor, cons
         free(line);
         return goes_on;
     }
-    interrupt_begin(); /* at once: what is typed before the answer begins would stand in it */
+    interrupt_begin(); /* turns echo off, else keys typed during prefill appear in the answer */
     answer_message(runner, text);
     interrupt_end();
     return !output_is_lost();
