@@ -54,9 +54,9 @@ static int32_t *read_text(const mf_model *model, size_t *count)
 
 struct runner {
     mf_model *model;
-    mf_sequence *session;
-    mf_sequence_statistics sequence;
-    mf_model_statistics stats;
+    mf_sequence *sequence;
+    mf_sequence_statistics sequence_stats;
+    mf_model_statistics model_stats;
 };
 
 static void open_runner(struct runner *r, mf_engine *engine, int mode)
@@ -68,27 +68,27 @@ static void open_runner(struct runner *r, mf_engine *engine, int mode)
                                   .context_length = WINDOW,
                                   .chunk_rows = 1 };
     must(mf_model_open(&r->model, engine, path, &options, &why), &why);
-    must(mf_sequence_open(&r->session, r->model, &small, &why), &why);
+    must(mf_sequence_open(&r->sequence, r->model, &small, &why), &why);
     uint64_t all = expert_store_sizes(r->model->experts).slot_bytes;
     must(expert_store_set_budget(r->model->experts, all / 4, &why), &why);
 }
 
 static void close_runner(struct runner *r)
 {
-    mf_sequence_close(r->session);
+    mf_sequence_close(r->sequence);
     mf_model_close(r->model);
 }
 
 static void feed(struct runner *r, size_t index, int32_t token)
 {
     mf_error why;
-    if (index % WINDOW == 0) mf_sequence_clear(r->session);
-    must(mf_sequence_feed(r->session, MF_PHASE_GENERATED, &token, 1, &why), &why);
+    if (index % WINDOW == 0) mf_sequence_clear(r->sequence);
+    must(mf_sequence_feed(r->sequence, MF_PHASE_GENERATED, &token, 1, &why), &why);
 }
 
 static void describe(const struct runner *r, int mode, size_t tokens)
 {
-    const mf_model_statistics *s = &r->stats;
+    const mf_model_statistics *s = &r->model_stats;
     double uses = (double)(s->expert_hits + s->expert_misses);
     fprintf(
         stderr,
@@ -118,22 +118,22 @@ static void compare(mf_engine *engine, const char *speed, size_t tokens)
     for (size_t i = 0; i < tokens; i++)
         for (int mode = 0; mode < MODES; mode++) {
             if (i == settled) {
-                mf_sequence_reset_stats(runners[mode].session);
+                mf_sequence_reset_stats(runners[mode].sequence);
                 mf_model_reset_stats(runners[mode].model);
             }
             feed(&runners[mode], i, ids[i % count]);
         }
     fprintf(stderr, "%s\n", speed);
     for (int mode = 0; mode < MODES; mode++) {
-        runners[mode].sequence = (mf_sequence_statistics)MF_SEQUENCE_STATISTICS_INIT;
-        runners[mode].stats = (mf_model_statistics)MF_MODEL_STATISTICS_INIT;
-        mf_sequence_stats(runners[mode].session, &runners[mode].sequence, NULL);
-        mf_model_stats(runners[mode].model, &runners[mode].stats, NULL);
+        runners[mode].sequence_stats = (mf_sequence_statistics)MF_SEQUENCE_STATISTICS_INIT;
+        runners[mode].model_stats = (mf_model_statistics)MF_MODEL_STATISTICS_INIT;
+        mf_sequence_stats(runners[mode].sequence, &runners[mode].sequence_stats, NULL);
+        mf_model_stats(runners[mode].model, &runners[mode].model_stats, NULL);
         describe(&runners[mode], mode, tokens - settled);
     }
-    const mf_sequence_statistics *never = &runners[NEVER].sequence;
+    const mf_sequence_statistics *never = &runners[NEVER].sequence_stats;
     for (int mode = 0; mode < MODES; mode++) {
-        const mf_sequence_statistics *s = &runners[mode].sequence;
+        const mf_sequence_statistics *s = &runners[mode].sequence_stats;
         print_case(speed, "wait", mode, s->expert_wait_seconds, never->expert_wait_seconds,
                    tokens - settled);
         print_case(speed, "step", mode, s->decode_seconds, never->decode_seconds, tokens - settled);

@@ -91,18 +91,18 @@ static void begin_trace(const mf_model *model)
 static void feed_text(mf_model *model, mf_routes_function each, uint64_t slot_bytes)
 {
     mf_error why;
-    mf_sequence *session;
+    mf_sequence *sequence;
     mf_sequence_options options = { .struct_size = sizeof options,
                                     .context_length = WINDOW,
                                     .chunk_rows = 1 };
-    must(mf_sequence_open(&session, model, &options, &why), &why);
-    mf_sequence_watch_routes(session, each, NULL);
+    must(mf_sequence_open(&sequence, model, &options, &why), &why);
+    mf_sequence_watch_routes(sequence, each, NULL);
     if (slot_bytes) must(expert_store_set_budget(model->experts, slot_bytes, &why), &why);
     for (size_t i = 0; i < token_count; i++) {
-        if (i % WINDOW == 0) mf_sequence_clear(session);
-        must(mf_sequence_feed(session, MF_PHASE_GENERATED, tokens + i, 1, &why), &why);
+        if (i % WINDOW == 0) mf_sequence_clear(sequence);
+        must(mf_sequence_feed(sequence, MF_PHASE_GENERATED, tokens + i, 1, &why), &why);
     }
-    mf_sequence_close(session);
+    mf_sequence_close(sequence);
 }
 
 static void record(mf_model *model)

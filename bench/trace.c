@@ -1,5 +1,5 @@
 /* trace: what it costs to look: decode with times by stage, and with a trace, against decode
- * without either.  One session, whose engine is looked at in turns of a few tokens.
+ * without either.  One sequence, whose engine is looked at in turns of a few tokens.
  *
  *     bench_trace [MODEL [THREADS [ROUNDS]]]
  *
@@ -48,15 +48,15 @@ static struct moment moment_now(void)
 }
 
 /* Every turn is the same tokens at the same positions. */
-static struct moment take_turn(mf_sequence *session, struct tracer *tracer)
+static struct moment take_turn(mf_sequence *sequence, struct tracer *tracer)
 {
     mf_error why;
-    session->model->engine->backend->tracer = tracer;
+    sequence->model->engine->backend->tracer = tracer;
     struct moment begin = moment_now();
-    mf_sequence_clear(session);
+    mf_sequence_clear(sequence);
     for (int32_t i = 0; i < TURN; i++) {
         int32_t token = 100 + i;
-        must(mf_sequence_feed(session, MF_PHASE_GENERATED, &token, 1, &why), &why);
+        must(mf_sequence_feed(sequence, MF_PHASE_GENERATED, &token, 1, &why), &why);
     }
     struct moment end = moment_now();
     for (int c = 0; c < CLOCKS; c++) end.seconds[c] -= begin.seconds[c];
@@ -113,16 +113,16 @@ static void print_hooks(const char *name, struct tracer *tracer, double per_toke
     printf("trace,hooks of a token: %s,%.4f,%.4f,%%\n", name, share, share);
 }
 
-static void measure(mf_sequence *session, struct tracer *tracers[KINDS], size_t rounds)
+static void measure(mf_sequence *sequence, struct tracer *tracers[KINDS], size_t rounds)
 {
     static const char *const names[KINDS] = { "no observer again", "times by stage", "trace" };
-    take_turn(session, NULL); /* experts are read */
-    struct moment before = take_turn(session, NULL);
+    take_turn(sequence, NULL); /* experts are read */
+    struct moment before = take_turn(sequence, NULL);
     double fastest = before.seconds[PROCESS];
     for (size_t round = 0; round < rounds; round++)
         for (int kind = 0; kind < KINDS; kind++) {
-            struct moment looked = take_turn(session, tracers[kind]);
-            struct moment after = take_turn(session, NULL);
+            struct moment looked = take_turn(sequence, tracers[kind]);
+            struct moment after = take_turn(sequence, NULL);
             for (int c = 0; c < CLOCKS; c++)
                 ratios[kind][c][round] =
                     2 * looked.seconds[c] / (before.seconds[c] + after.seconds[c]);
@@ -147,20 +147,20 @@ int main(int count, char **arguments)
     rounds = min_size(max_size(rounds, 1), ROUNDS_MAX);
     mf_engine *engine;
     mf_model *model;
-    mf_sequence *session;
+    mf_sequence *sequence;
     struct tracer *tracers[KINDS] = { NULL };
     mf_error why;
     must(mf_engine_open(&engine, &options, &why), &why);
     must(mf_model_open(&model, engine, path, NULL, &why), &why);
-    must(mf_sequence_open(&session, model, NULL, &why), &why);
+    must(mf_sequence_open(&sequence, model, NULL, &why), &why);
     struct tracer_options tracer = { .allocator = &engine->allocator,
                                      .machine = &engine->machine,
                                      .worker_count = thread_pool_size(engine->pool) };
     must(tracer_new(&tracers[PROFILED], &tracer, &why), &why);
     tracer.function = drop;
     must(tracer_new(&tracers[TRACED], &tracer, &why), &why);
-    measure(session, tracers, rounds);
-    mf_sequence_close(session);
+    measure(sequence, tracers, rounds);
+    mf_sequence_close(sequence);
     mf_model_close(model);
     tracer_free(tracers[PROFILED]);
     tracer_free(tracers[TRACED]);

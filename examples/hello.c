@@ -14,29 +14,29 @@ static mf_status continue_text(const char *path, const char *prompt, mf_error *w
 {
     mf_engine *engine = NULL;
     mf_model *model = NULL;
-    mf_sequence *session = NULL;
+    mf_sequence *sequence = NULL;
     mf_sampler *sampler = NULL;
     int32_t tokens[PROMPT_LIMIT];
     size_t count = 0;
 
     mf_status status = mf_engine_open(&engine, NULL, why);
     if (status == MF_OK) status = mf_model_open(&model, engine, path, NULL, why);
-    if (status == MF_OK) status = mf_sequence_open(&session, model, NULL, why);
+    if (status == MF_OK) status = mf_sequence_open(&sequence, model, NULL, why);
     if (status == MF_OK) status = mf_sampler_open(&sampler, model, NULL, why); /* greedy */
     if (status == MF_OK)
         status = mf_text_tokenize(mf_model_text(model), tokens, PROMPT_LIMIT, &count, prompt,
                                   strlen(prompt), MF_SPECIAL_PARSE, why);
-    if (status == MF_OK) status = mf_sequence_feed(session, MF_PHASE_PROMPT, tokens, count, why);
+    if (status == MF_OK) status = mf_sequence_feed(sequence, MF_PHASE_PROMPT, tokens, count, why);
     for (int i = 0; i < ANSWER_LENGTH && status == MF_OK; i++) {
-        int32_t token = mf_sampler_pick(sampler, mf_sequence_logits(session));
+        int32_t token = mf_sampler_pick(sampler, mf_sequence_logits(sequence));
         if (token < 0 || mf_model_is_end(model, token)) break; /* -1: an empty prompt */
         size_t length = 0;
         const char *bytes = mf_text_token_bytes(mf_model_text(model), token, &length);
         if (bytes) fwrite(bytes, 1, length, stdout);
-        status = mf_sequence_feed(session, MF_PHASE_GENERATED, &token, 1, why);
+        status = mf_sequence_feed(sequence, MF_PHASE_GENERATED, &token, 1, why);
     }
     mf_sampler_close(sampler); /* every close takes NULL */
-    mf_sequence_close(session);
+    mf_sequence_close(sequence);
     mf_model_close(model);
     mf_engine_close(engine);
     return status;

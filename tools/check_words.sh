@@ -35,7 +35,7 @@ BEGIN {
     }
 }
 FNR == 1 { quoted = 0 }
-# What a model wrote, or a session in a terminal, stands between fences in a page.
+# What a model wrote, or a transcript of a terminal, stands between fences in a page.
 FILENAME ~ /\.md$/ && /^ *```/ { quoted = !quoted }
 quoted { next }
 {

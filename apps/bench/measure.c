@@ -78,7 +78,7 @@ void bench_plan_free(struct bench_plan *plan)
 
 struct runner {
     struct bench_plan *plan;
-    mf_sequence *session;
+    mf_sequence *sequence;
     size_t next_token; /* of the plan's tokens */
     size_t done;
     bench_watcher watcher;
@@ -90,7 +90,7 @@ static void tell(const struct runner *r, int what, const struct bench_test *test
     if (!r->watcher) return;
     struct bench_moment moment = { .what = what,
                                    .test = test,
-                                   .position = (uint32_t)mf_sequence_position(r->session),
+                                   .position = (uint32_t)mf_sequence_position(r->sequence),
                                    .done = r->done };
     r->watcher(r->user, &moment);
 }
@@ -121,7 +121,7 @@ static mf_status run_prefill(struct runner *r, uint32_t count, double *seconds, 
     if (!tokens) return fail_memory(why, count * sizeof *tokens);
     take_tokens(r, tokens, count);
     double begin = clock_seconds();
-    mf_status status = mf_sequence_rehearse(r->session, tokens, count, why);
+    mf_status status = mf_sequence_rehearse(r->sequence, tokens, count, why);
     *seconds = clock_seconds() - begin;
     free(tokens);
     return status;
@@ -133,7 +133,7 @@ static mf_status run_decode(struct runner *r, uint32_t count, double *seconds, m
     double begin = clock_seconds();
     for (uint32_t i = 0; i < count && status == MF_OK; i++) {
         int32_t token = take_token(r);
-        status = mf_sequence_feed(r->session, MF_PHASE_GENERATED, &token, 1, why);
+        status = mf_sequence_feed(r->sequence, MF_PHASE_GENERATED, &token, 1, why);
     }
     *seconds = clock_seconds() - begin;
     return status;
@@ -144,18 +144,18 @@ static mf_status go_to_depth(struct runner *r, const struct bench_test *test, mf
 {
     enum { CHUNK = 1 << 11 }; /* so that a watcher hears of it */
     uint32_t depth = test->depth;
-    if (mf_sequence_position(r->session) > depth &&
-        mf_sequence_truncate(r->session, depth, NULL) != MF_OK)
-        mf_sequence_clear(r->session);
+    if (mf_sequence_position(r->sequence) > depth &&
+        mf_sequence_truncate(r->sequence, depth, NULL) != MF_OK)
+        mf_sequence_clear(r->sequence);
     mf_status status = MF_OK;
-    while (status == MF_OK && mf_sequence_position(r->session) < depth) {
-        size_t missing = depth - mf_sequence_position(r->session);
+    while (status == MF_OK && mf_sequence_position(r->sequence) < depth) {
+        size_t missing = depth - mf_sequence_position(r->sequence);
         size_t count = min_size(missing, CHUNK);
         int32_t *tokens = malloc(count * sizeof *tokens);
         if (!tokens) return fail_memory(why, count * sizeof *tokens);
         take_tokens(r, tokens, count);
         tell(r, BENCH_FILLING, test);
-        status = mf_sequence_feed(r->session, MF_PHASE_PROMPT, tokens, count, why);
+        status = mf_sequence_feed(r->sequence, MF_PHASE_PROMPT, tokens, count, why);
         free(tokens);
     }
     return status;
@@ -167,7 +167,7 @@ static mf_status run_once(struct runner *r, const struct bench_test *test, doubl
     if (test->kind == BENCH_PREFILL) return run_prefill(r, test->tokens, seconds, why);
     mf_status status = run_decode(r, test->tokens, seconds, why);
     /* Back to the depth, or to the very start; a recurrent state stays where it is. */
-    if (status == MF_OK) mf_sequence_truncate(r->session, test->depth, NULL);
+    if (status == MF_OK) mf_sequence_truncate(r->sequence, test->depth, NULL);
     return status;
 }
 
@@ -178,10 +178,10 @@ static mf_status run_round(struct runner *r, struct bench_test *test, mf_error *
     tell(r, BENCH_TIMING, test);
     if (r->plan->probe && test->kind == BENCH_DECODE)
         test->memory[test->rounds_done] = r->plan->probe(r->plan->probe_user);
-    mf_model_stats(mf_sequence_model(r->session), &before, NULL);
+    mf_model_stats(mf_sequence_model(r->sequence), &before, NULL);
     mf_status status = run_once(r, test, &seconds, why);
     if (status != MF_OK) return status;
-    mf_model_stats(mf_sequence_model(r->session), &after, NULL);
+    mf_model_stats(mf_sequence_model(r->sequence), &after, NULL);
     test->rates[test->rounds_done++] = seconds > 0 ? test->tokens / seconds : 0;
     test->seconds += seconds;
     test->expert_hits += after.expert_hits - before.expert_hits;
@@ -208,12 +208,12 @@ static mf_status run_depth(struct runner *r, size_t first, size_t end, mf_error 
     return status;
 }
 
-mf_status bench_plan_run(struct bench_plan *plan, mf_sequence *session, bench_watcher watcher,
+mf_status bench_plan_run(struct bench_plan *plan, mf_sequence *sequence, bench_watcher watcher,
                          void *user, mf_error *why)
 {
-    struct runner r = { .plan = plan, .session = session, .watcher = watcher, .user = user };
+    struct runner r = { .plan = plan, .sequence = sequence, .watcher = watcher, .user = user };
     mf_status status = MF_OK;
-    mf_sequence_clear(session);
+    mf_sequence_clear(sequence);
     for (size_t first = 0, end; first < plan->test_count && status == MF_OK; first = end) {
         for (end = first + 1; end < plan->test_count; end++)
             if (plan->tests[end].depth != plan->tests[first].depth) break;

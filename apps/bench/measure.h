@@ -44,7 +44,7 @@ struct bench_plan {
     bool warm_up;
     const int32_t *tokens; /* what is fed, again and again; at least one */
     size_t token_count;
-    uint64_t longest;            /* positions that a session must have room for */
+    uint64_t longest;            /* positions that a sequence must have room for */
     double (*probe)(void *user); /* NULL, or asked before every decode */
     void *probe_user;
 };
@@ -71,7 +71,7 @@ struct bench_moment {
 typedef void (*bench_watcher)(void *user, const struct bench_moment *moment);
 
 /* Fills the rates.  `watcher` (may be NULL) hears before anything begins that takes time. */
-mf_status bench_plan_run(struct bench_plan *plan, mf_sequence *session, bench_watcher watcher,
+mf_status bench_plan_run(struct bench_plan *plan, mf_sequence *sequence, bench_watcher watcher,
                          void *user, mf_error *why);
 
 /* "decode 64 at 8192" */

@@ -308,8 +308,8 @@ static bool command_stats(struct runner *runner, const char *argument)
     fflush(stdout);
     statistics_print(&runner->opened);
     say(runner, "%u of %u positions of the context are used",
-        mf_sequence_position(runner->opened.session),
-        mf_sequence_context_length(runner->opened.session));
+        mf_sequence_position(runner->opened.sequence),
+        mf_sequence_context_length(runner->opened.sequence));
     return true;
 }
 
@@ -409,7 +409,7 @@ static bool run_chat_command(struct runner *runner, const char *line)
 /* Positions to keep free for an answer: older turns are dropped until that many are. */
 static size_t answer_positions(const struct runner *runner)
 {
-    return min_size(mf_sequence_context_length(runner->opened.session) / 4, 256);
+    return min_size(mf_sequence_context_length(runner->opened.sequence) / 4, 256);
 }
 
 /* Removes the oldest turn, a user message and all up to the next one, and adds the number of
@@ -434,7 +434,7 @@ static bool drop_oldest_turn(struct conversation *conversation, size_t *dropped)
  * oldest turn is removed, unless --no-trim was given. */
 static mf_status render_trimmed_new(mf_prompt **out, struct runner *runner, mf_error *why)
 {
-    size_t context = mf_sequence_context_length(runner->opened.session), count, dropped = 0;
+    size_t context = mf_sequence_context_length(runner->opened.sequence), count, dropped = 0;
     mf_status status = conversation_render_new(out, &runner->conversation, why);
 
     while (status == MF_OK && !runner->settings->no_trim && runner->conversation.has_template) {

@@ -143,7 +143,7 @@ static mf_status run_plan(struct bench_plan *plan, const struct opened *opened, 
 
     terminal_probe(&terminal);
     progress_begin(&watch.progress, &terminal, "", "", plan->test_count * plan->rounds);
-    status = bench_plan_run(plan, opened->session, show_moment, &watch, why);
+    status = bench_plan_run(plan, opened->sequence, show_moment, &watch, why);
     progress_end(&watch.progress);
     return status;
 }
@@ -166,16 +166,16 @@ static mf_status measure_machine(mf_ceilings *out, const struct bench_settings *
     return status;
 }
 
-static mf_status open_session(struct opened *opened, const struct bench_settings *settings,
-                              const struct bench_plan *plan, mf_error *why)
+static mf_status open_sequence(struct opened *opened, const struct bench_settings *settings,
+                               const struct bench_plan *plan, mf_error *why)
 {
     uint64_t context =
         settings->common.context.given ? settings->common.context.value : plan->longest;
-    mf_sequence_options session = { .struct_size = sizeof session,
-                                    .context_length = (uint32_t)min_size(context, UINT32_MAX),
-                                    .chunk_rows = (uint32_t)settings->common.prompt_chunk.value };
+    mf_sequence_options wanted = { .struct_size = sizeof wanted,
+                                   .context_length = (uint32_t)min_size(context, UINT32_MAX),
+                                   .chunk_rows = (uint32_t)settings->common.prompt_chunk.value };
 
-    return mf_sequence_open(&opened->session, opened->model, &session, why);
+    return mf_sequence_open(&opened->sequence, opened->model, &wanted, why);
 }
 
 /* --------------------------------------------------------------- reporting */
@@ -301,7 +301,7 @@ static mf_status bench(struct bench_run *run, mf_error *why)
     if (status == MF_OK) status = measure_machine(&run->ceilings, settings, NULL, why);
     if (status == MF_OK) status = open_model(opened, settings, why);
     if (status == MF_OK) status = make_plan(run, why);
-    if (status == MF_OK) status = open_session(opened, settings, &run->plan, why);
+    if (status == MF_OK) status = open_sequence(opened, settings, &run->plan, why);
     if (status == MF_OK)
         status = recording_begin(&run->recording, &settings->recording, opened, why);
     if (status == MF_OK) status = open_probe(run, why);

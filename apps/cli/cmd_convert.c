@@ -142,9 +142,9 @@ static mf_status probe_logits_new(float **out, size_t *count, const char *model,
     for (size_t i = 0; i < PROBE_TOKENS && status == MF_OK; i++) {
         random = random * 1664525u + 1013904223u;
         int32_t token = (int32_t)((random >> 8) % vocab_size);
-        status = mf_sequence_feed(opened.session, MF_PHASE_GENERATED, &token, 1, why);
+        status = mf_sequence_feed(opened.sequence, MF_PHASE_GENERATED, &token, 1, why);
         if (status == MF_OK) {
-            memcpy(*out + i * vocab_size, mf_sequence_logits(opened.session),
+            memcpy(*out + i * vocab_size, mf_sequence_logits(opened.sequence),
                    vocab_size * sizeof **out);
         }
     }

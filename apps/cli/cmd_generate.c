@@ -92,7 +92,7 @@ static void print_logprobs(const struct printer *printer, int32_t token, const c
                            size_t length)
 {
     mf_logprob top[LOGPROBS_LIMIT];
-    const float *logits = mf_sequence_logits(printer->opened->session);
+    const float *logits = mf_sequence_logits(printer->opened->sequence);
     size_t count = mf_sampler_logprobs(printer->sampler, top, printer->logprobs, logits);
     double own = (double)mf_sampler_logprob_of(printer->sampler, logits, token);
     json_t *list = json_array();
@@ -171,7 +171,7 @@ static mf_status generate(const struct opened *opened, struct id_list *prompt,
     struct constraint constraint = { 0 };
     struct printer printer = { opened, NULL, NULL, settings->ids, settings->logprobs.value, 0 };
     struct generation generation = {
-        .session = opened->session,
+        .sequence = opened->sequence,
         .model = opened->model,
         .count_limit = settings->count.given ? settings->count.value : 128,
         .ignore_end = settings->ignore_end,
@@ -198,7 +198,7 @@ static mf_status generate(const struct opened *opened, struct id_list *prompt,
         status = constraint_begin(&constraint, MF_REASONING_NONE, &generation.constraint, why);
     }
     if (status == MF_OK) {
-        status = prompt_feed(opened->session, prompt->ids, prompt->count, &terminal, why);
+        status = prompt_feed(opened->sequence, prompt->ids, prompt->count, &terminal, why);
     }
     if (status == MF_OK) status = generate_from(&generation, &printer, prompt, why);
     mf_sampler_close(generation.sampler);
@@ -228,7 +228,7 @@ static int run(const void *settings_, const struct arguments *arguments)
         code = report(&why);
     }
     code = recording_end(&recording, code);
-    if (opened.session) statistics_report(&opened, &settings->common);
+    if (opened.sequence) statistics_report(&opened, &settings->common);
     opened_close(&opened);
     id_list_free(&prompt);
     return code;

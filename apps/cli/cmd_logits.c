@@ -89,12 +89,12 @@ static mf_status write_logits(const struct opened *opened, const struct id_list 
     mf_status status;
 
     if (all) {
-        return mf_sequence_feed_each(opened->session, MF_PHASE_PROMPT, tokens->ids, tokens->count,
+        return mf_sequence_feed_each(opened->sequence, MF_PHASE_PROMPT, tokens->ids, tokens->count,
                                      write_position, &writer, why);
     }
     terminal_probe(&terminal);
-    status = prompt_feed(opened->session, tokens->ids, tokens->count, &terminal, why);
-    if (status == MF_OK) write_position(&writer, 0, mf_sequence_logits(opened->session));
+    status = prompt_feed(opened->sequence, tokens->ids, tokens->count, &terminal, why);
+    if (status == MF_OK) write_position(&writer, 0, mf_sequence_logits(opened->sequence));
     return status;
 }
 
@@ -133,7 +133,7 @@ static int run(const void *settings_, const struct arguments *arguments)
                logits(&opened, &tokens, settings, &why) != MF_OK) {
         code = report(&why);
     }
-    if (opened.session) statistics_report(&opened, &settings->common);
+    if (opened.sequence) statistics_report(&opened, &settings->common);
     opened_close(&opened);
     id_list_free(&tokens);
     return code;

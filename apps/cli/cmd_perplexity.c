@@ -50,7 +50,7 @@ static int run(const void *settings_, const struct arguments *arguments)
         printf("tokens %zu\nnll %.6f\nperplexity %.6f\n", found.tokens, found.nll, exp(found.nll));
     }
     code = recording_end(&recording, code);
-    if (opened.session) statistics_report(&opened, &settings.common);
+    if (opened.sequence) statistics_report(&opened, &settings.common);
     opened_close(&opened);
     return code;
 }

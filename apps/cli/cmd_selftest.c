@@ -128,7 +128,7 @@ static mf_status report_perplexity(struct selftest *test, mf_error *why)
     struct score score = { .targets = test->tokens + 1,
                            .count = test->token_count - 1,
                            .vocab_size = mf_model_vocab_size(test->opened.model) };
-    mf_status status = mf_sequence_feed_each(test->opened.session, MF_PHASE_PROMPT, test->tokens,
+    mf_status status = mf_sequence_feed_each(test->opened.sequence, MF_PHASE_PROMPT, test->tokens,
                                              test->token_count, add_position, &score, why);
     if (status != MF_OK) return status;
     double perplexity = exp(score.sum / (double)score.count);

@@ -134,17 +134,18 @@ static size_t common_length(const struct id_list *a, const int32_t *ids, size_t 
     return i;
 }
 
-/* Brings the session to a beginning of the ids; returns its length.  At least one id is
+/* Brings the sequence to a beginning of the ids; returns its length.  At least one id is
  * left to be read, because the logits must be those of the last one. */
-static size_t rewind_session(struct conversation *conversation, const int32_t *ids, size_t count)
+static size_t rewind_sequence(struct conversation *conversation, const int32_t *ids, size_t count)
 {
-    mf_sequence *session = conversation->opened->session;
+    mf_sequence *sequence = conversation->opened->sequence;
     size_t kept = common_length(&conversation->held, ids, count);
 
     if (kept == count && kept > 0) kept--;
-    kept = min_size(kept, mf_sequence_position(session)); /* the last token may not have been fed */
-    if (mf_sequence_truncate(session, (uint32_t)kept, NULL) == MF_OK) return kept;
-    mf_sequence_clear(session);
+    kept =
+        min_size(kept, mf_sequence_position(sequence)); /* the last token may not have been fed */
+    if (mf_sequence_truncate(sequence, (uint32_t)kept, NULL) == MF_OK) return kept;
+    mf_sequence_clear(sequence);
     return 0;
 }
 
@@ -168,11 +169,11 @@ mf_status conversation_read(struct conversation *conversation, const mf_prompt *
     mf_status status;
 
     if (count == 0) return fail(why, MF_ERR_ARGUMENT, "the prompt is empty");
-    kept = rewind_session(conversation, ids, count);
+    kept = rewind_sequence(conversation, ids, count);
     id_list_free(&conversation->held);
-    status = prompt_feed(conversation->opened->session, ids + kept, count - kept, terminal, why);
+    status = prompt_feed(conversation->opened->sequence, ids + kept, count - kept, terminal, why);
     if (status == MF_OK) status = hold_all(conversation, ids, count, why);
-    if (status != MF_OK) mf_sequence_clear(conversation->opened->session);
+    if (status != MF_OK) mf_sequence_clear(conversation->opened->sequence);
     return status;
 }
 

@@ -1,10 +1,10 @@
-/* conversation.h: messages, and what of them the session has already read.
+/* conversation.h: messages, and what of them the sequence has already read.
  *
- *     messages ── chat template ── text ── ids ── the part that is new ── session
+ *     messages ── chat template ── text ── ids ── the part that is new ── sequence
  *
  * Every turn renders the whole conversation, because a template may treat older turns
  * differently (most drop earlier reasoning).  Where the new ids begin with all that the
- * session holds, only the rest is read; otherwise the session goes back as far as the
+ * sequence holds, only the rest is read; otherwise the sequence goes back as far as the
  * model allows, in the worst case to its beginning. */
 #ifndef CLI_CONVERSATION_H
 #define CLI_CONVERSATION_H
@@ -21,7 +21,7 @@ struct conversation {
     json_t *messages;  /* array of {"role":…,"content":…} */
     char *tools;       /* JSON array of what the model may call, or NULL */
     enum thinking thinking;
-    struct id_list held; /* what the session has been fed */
+    struct id_list held; /* what the sequence has been fed */
 };
 
 /* A chat template that cannot be parsed is an error. */
@@ -49,12 +49,12 @@ void conversation_clear(struct conversation *conversation);
 mf_status conversation_render_new(mf_prompt **out, const struct conversation *conversation,
                                   mf_error *why);
 
-/* Makes the session hold exactly the ids of the prompt, and reads what is new of them.
+/* Makes the sequence hold exactly the ids of the prompt, and reads what is new of them.
  * After MF_ERR_CANCELLED or another failure the next call starts afresh. */
 mf_status conversation_read(struct conversation *conversation, const mf_prompt *prompt,
                             const struct terminal *terminal, mf_error *why);
 
-/* A generated token that the session has been fed, or will be before the next one. */
+/* A generated token that the sequence has been fed, or will be before the next one. */
 void conversation_hold(struct conversation *conversation, int32_t token);
 
 #endif

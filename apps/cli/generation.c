@@ -113,7 +113,7 @@ void interrupt_end(void)
 /* -------------------------------------------------------------- generation */
 
 struct reading {
-    mf_sequence *session;
+    mf_sequence *sequence;
     struct progress progress;
 };
 
@@ -124,14 +124,14 @@ static void watch_reading(void *user, size_t done, size_t total)
 
     (void)total;
     progress_update(&reading->progress, done);
-    if (interrupt_seen()) mf_sequence_cancel(reading->session);
+    if (interrupt_seen()) mf_sequence_cancel(reading->sequence);
 }
 
-mf_status prompt_feed(mf_sequence *session, const int32_t *ids, size_t count,
+mf_status prompt_feed(mf_sequence *sequence, const int32_t *ids, size_t count,
                       const struct terminal *terminal, mf_error *why)
 {
-    uint32_t room = mf_sequence_context_length(session) - mf_sequence_position(session);
-    struct reading reading = { .session = session };
+    uint32_t room = mf_sequence_context_length(sequence) - mf_sequence_position(sequence);
+    struct reading reading = { .sequence = sequence };
     mf_status status;
 
     if (count > room) {
@@ -140,9 +140,9 @@ mf_status prompt_feed(mf_sequence *session, const int32_t *ids, size_t count,
                     count, room);
     }
     progress_begin(&reading.progress, terminal, "reading", "tokens", count);
-    mf_sequence_watch_progress(session, watch_reading, &reading);
-    status = mf_sequence_feed(session, MF_PHASE_PROMPT, ids, count, why);
-    mf_sequence_watch_progress(session, NULL, NULL);
+    mf_sequence_watch_progress(sequence, watch_reading, &reading);
+    status = mf_sequence_feed(sequence, MF_PHASE_PROMPT, ids, count, why);
+    mf_sequence_watch_progress(sequence, NULL, NULL);
     progress_end(&reading.progress);
     if (status != MF_ERR_CANCELLED) return status;
     return fail(why, status, "stopped while the prompt was read (%zu tokens)", count);
@@ -152,8 +152,8 @@ mf_status prompt_feed(mf_sequence *session, const int32_t *ids, size_t count,
  * more than it has room for, as the last one need not be fed). */
 static size_t remaining_tokens(const struct generation *generation)
 {
-    const mf_sequence *session = generation->session;
-    size_t room = mf_sequence_context_length(session) - mf_sequence_position(session) + 1;
+    const mf_sequence *sequence = generation->sequence;
+    size_t room = mf_sequence_context_length(sequence) - mf_sequence_position(sequence) + 1;
 
     return min_size(generation->count_limit - generation->count, room);
 }
@@ -161,7 +161,7 @@ static size_t remaining_tokens(const struct generation *generation)
 /* -1: nothing can follow. */
 static int32_t pick(const struct generation *generation)
 {
-    const float *logits = mf_sequence_logits(generation->session);
+    const float *logits = mf_sequence_logits(generation->sequence);
     mf_constraint *constraint = generation->constraint;
 
     if (!constraint) return mf_sampler_pick(generation->sampler, logits);
@@ -190,8 +190,8 @@ static mf_status check_room(const struct generation *generation, mf_error *why)
 
 mf_status generation_run(struct generation *generation, mf_error *why)
 {
-    mf_sequence *session = generation->session;
-    uint32_t limit = mf_sequence_context_length(session);
+    mf_sequence *sequence = generation->sequence;
+    uint32_t limit = mf_sequence_context_length(sequence);
 
     generation->count = 0;
     generation->end = END_OF_COUNT;
@@ -219,11 +219,11 @@ mf_status generation_run(struct generation *generation, mf_error *why)
             return MF_OK;
         }
         if (generation->count == generation->count_limit) return MF_OK;
-        if (mf_sequence_position(session) == limit) {
+        if (mf_sequence_position(sequence) == limit) {
             generation->end = END_OF_CONTEXT;
             return MF_OK;
         }
-        status = mf_sequence_feed(session, MF_PHASE_GENERATED, &token, 1, why);
+        status = mf_sequence_feed(sequence, MF_PHASE_GENERATED, &token, 1, why);
         if (status != MF_OK) return status;
     }
     return MF_OK;

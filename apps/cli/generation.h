@@ -16,7 +16,7 @@ typedef bool (*token_function)(void *user, int32_t token);
 enum generation_end { END_OF_TEXT, END_OF_COUNT, END_OF_CONTEXT, END_BY_CALLER, END_BY_INTERRUPT };
 
 struct generation {
-    mf_sequence *session;
+    mf_sequence *sequence;
     const mf_model *model;
     mf_sampler *sampler;
     mf_constraint *constraint; /* NULL: anything may be said */
@@ -30,11 +30,11 @@ struct generation {
 };
 
 /* Feeds the ids.  A bar is drawn when it takes long.  MF_ERR_CANCELLED after Ctrl-C:
- * the session is then as it was before the call. */
-mf_status prompt_feed(mf_sequence *session, const int32_t *ids, size_t count,
+ * the sequence is then as it was before the call. */
+mf_status prompt_feed(mf_sequence *sequence, const int32_t *ids, size_t count,
                       const struct terminal *terminal, mf_error *why);
 
-/* Draws from the session's present logits until something ends it.  Every token that
+/* Draws from the sequence's present logits until something ends it.  Every token that
  * `each` saw has been fed, except the last one where the generation ended with it. */
 mf_status generation_run(struct generation *generation, mf_error *why);
 

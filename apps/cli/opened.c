@@ -69,13 +69,13 @@ mf_status opened_open_model(struct opened *out, const struct common_settings *se
 
 mf_status opened_open(struct opened *out, const struct common_settings *settings, mf_error *why)
 {
-    mf_sequence_options session = { .struct_size = sizeof session,
+    mf_sequence_options options = { .struct_size = sizeof options,
                                     .context_length = (uint32_t)settings->context.value,
                                     .chunk_rows = (uint32_t)settings->prompt_chunk.value };
     mf_status status = opened_open_model(out, settings, why);
 
     if (status != MF_OK) return status;
-    status = mf_sequence_open(&out->session, out->model, &session, why);
+    status = mf_sequence_open(&out->sequence, out->model, &options, why);
     if (status != MF_OK) opened_close(out);
     return status;
 }
@@ -84,7 +84,7 @@ void opened_close(struct opened *opened)
 {
     mf_error why = { .text = "" };
 
-    mf_sequence_close(opened->session);
+    mf_sequence_close(opened->sequence);
     mf_model_close(opened->model);
     mf_engine_close(opened->engine);
     if (trace_file_finish(opened->trace, &why) != MF_OK) output_failed(&why);

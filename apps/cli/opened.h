@@ -1,4 +1,4 @@
-/* opened.h: engine, model and session of a command, opened and closed together. */
+/* opened.h: engine, model and sequence of a command, opened and closed together. */
 #ifndef CLI_OPENED_H
 #define CLI_OPENED_H
 
@@ -10,14 +10,14 @@ struct opened {
     char *path; /* of the checkpoint, resolved */
     mf_engine *engine;
     mf_model *model;
-    mf_sequence *session;
+    mf_sequence *sequence;
     struct trace_file *trace; /* NULL: none was asked for */
 };
 
 /* As the common settings say.  After a failure nothing stays open. */
 mf_status opened_open(struct opened *out, const struct common_settings *settings, mf_error *why);
 
-/* Engine and model alone; the session is the caller's to open, and closed with them. */
+/* Engine and model alone; the sequence is the caller's to open, and closed with them. */
 mf_status opened_open_model(struct opened *out, const struct common_settings *settings,
                             mf_error *why);
 

@@ -28,8 +28,8 @@ static void add_position(void *user, size_t index, const float *logits)
 }
 
 /* Window i sees ids window*i … window*(i + 1); its state is empty at the start. */
-static mf_status score_text(struct score *score, mf_sequence *session, const struct id_list *tokens,
-                            size_t window, mf_error *why)
+static mf_status score_text(struct score *score, mf_sequence *sequence,
+                            const struct id_list *tokens, size_t window, mf_error *why)
 {
     struct terminal terminal;
     struct progress progress;
@@ -39,9 +39,9 @@ static mf_status score_text(struct score *score, mf_sequence *session, const str
     progress_begin(&progress, &terminal, "perplexity", "tokens", tokens->count - 1);
     for (size_t start = 0; start + 1 < tokens->count && status == MF_OK; start += window) {
         size_t count = min_size(window, tokens->count - 1 - start);
-        mf_sequence_clear(session);
+        mf_sequence_clear(sequence);
         score->targets = tokens->ids + start + 1;
-        status = mf_sequence_feed_each(session, MF_PHASE_PROMPT, tokens->ids + start, count,
+        status = mf_sequence_feed_each(sequence, MF_PHASE_PROMPT, tokens->ids + start, count,
                                        add_position, score, why);
         progress_update(&progress, start + count);
     }
@@ -63,7 +63,7 @@ mf_status perplexity_measure(struct perplexity *out, const struct opened *opened
         status = fail(why, MF_ERR_ARGUMENT, "the text has %zu tokens, at least 2 are needed",
                       tokens.count);
     }
-    if (status == MF_OK) status = score_text(&score, opened->session, &tokens, window, why);
+    if (status == MF_OK) status = score_text(&score, opened->sequence, &tokens, window, why);
     if (status == MF_OK) {
         *out = (struct perplexity){ score.count, score.sum / (double)score.count };
     }

@@ -19,8 +19,8 @@ mf_status recording_begin(struct recording *out, const struct recording_settings
     if (!settings->routes) return MF_OK;
     status = output_file_open(&out->file, settings->routes, why);
     if (status != MF_OK) return status;
-    status =
-        mf_route_recorder_open(&out->recorder, opened->session, write_bytes, out->file.stream, why);
+    status = mf_route_recorder_open(&out->recorder, opened->sequence, write_bytes, out->file.stream,
+                                    why);
     if (status != MF_OK) output_file_abandon(&out->file);
     return status;
 }

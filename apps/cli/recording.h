@@ -20,11 +20,11 @@ struct recording {
     struct output_file file;
 };
 
-/* From here on the session is watched, if the settings say so. */
+/* From here on the sequence is watched, if the settings say so. */
 mf_status recording_begin(struct recording *out, const struct recording_settings *settings,
                           const struct opened *opened, mf_error *why);
 
-/* The file appears under its name, if it is to be kept; call it before the session closes.
+/* The file appears under its name, if it is to be kept; call it before the sequence closes.
  * What goes wrong is reported: returns `code`, or the code of the failure. */
 int recording_end(struct recording *recording, int code);
 

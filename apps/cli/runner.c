@@ -112,7 +112,7 @@ mf_status runner_answer(struct runner *runner, const mf_prompt *prompt, bool raw
 {
     const struct run_settings *settings = runner->settings;
     struct generation generation = {
-        .session = runner->opened.session,
+        .sequence = runner->opened.sequence,
         .model = runner->opened.model,
         .count_limit = settings->count.given ? settings->count.value
                        : raw                 ? 256

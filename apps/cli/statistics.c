@@ -38,13 +38,13 @@ void statistics_print_line(const struct run_statistics *stats, size_t answer_tok
 void statistics_read(struct run_statistics *out, const struct opened *opened)
 {
     *out = (struct run_statistics){ MF_SEQUENCE_STATISTICS_INIT, MF_MODEL_STATISTICS_INIT };
-    mf_sequence_stats(opened->session, &out->sequence, NULL);
+    mf_sequence_stats(opened->sequence, &out->sequence, NULL);
     mf_model_stats(opened->model, &out->model, NULL);
 }
 
 void statistics_reset(const struct opened *opened)
 {
-    mf_sequence_reset_stats(opened->session);
+    mf_sequence_reset_stats(opened->sequence);
     mf_model_reset_stats(opened->model);
 }
 

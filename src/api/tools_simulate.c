@@ -51,7 +51,7 @@ static mf_status open_writer(mf_route_recorder *recorder, mf_error *why)
                                  .experts = config->experts,
                                  .per_token = config->experts_per_token,
                                  .resident_bytes = model->model.weights.resident_bytes,
-                                 .session_bytes = model->room.bytes + model->sequence_bytes +
+                                 .working_bytes = model->room.bytes + model->sequence_bytes +
                                                   model->policy_bytes,
                                  .expert_bytes = recorder->bytes,
                                  .slot_bytes = recorder->bytes + layers };
@@ -189,7 +189,7 @@ mf_status mf_simulate(mf_simulation_result *out, const mf_route_trace *trace,
     const struct route_shape *shape = &trace->trace.shape;
     if (options.memory_bytes)
         options.slot_bytes =
-            api_budget_within(options.memory_bytes, shape->resident_bytes, shape->session_bytes);
+            api_budget_within(options.memory_bytes, shape->resident_bytes, shape->working_bytes);
     struct simulation_setting setting = { .policy = (enum cache_policy)options.policy,
                                           .budget_bytes = options.slot_bytes,
                                           .rows = options.rows };

@@ -5,7 +5,7 @@
  * sequences that the rows belong to.  State and experts are seen through views
  * (pointers, strides, block table) that src/state and src/experts fill.
  *
- * Threads: one execute at a time; the engine serialises its sessions. */
+ * Threads: one execute at a time; the engine serialises its sequences. */
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
 

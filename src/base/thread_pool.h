@@ -8,7 +8,7 @@
  * for 20 to 150 µs, because the next op is usually that near, and then sleeps; with more workers
  * than CPUs it sleeps at once.
  *
- * Threads: one run at a time; the engine serialises its sessions. */
+ * Threads: one run at a time; the engine serialises its sequences. */
 #ifndef BASE_THREAD_POOL_H
 #define BASE_THREAD_POOL_H
 

@@ -40,8 +40,8 @@ struct tracer {
     uint64_t first_ns;            /* … on both clocks */
     size_t capacity;              /* events of a buffer; 0 without a function */
     struct trace_buffer *buffers; /* [worker_count] */
-    uint64_t *stage_ticks;        /* [MF_STAGE_COUNT] of the session that steps; NULL: none */
-    int32_t layer;                /* at hand; -1: none */
+    uint64_t *stage_ticks; /* [MF_STAGE_COUNT] of the sequence that steps; NULL: not counted */
+    int32_t layer;         /* at hand; -1: none */
 };
 
 struct tracer_options {

@@ -1,6 +1,6 @@
 /* probe.h: single operations and single layers of a model, for differential tests.
  *
- * A probe runs what a session runs: an operation is taken out of the layer's own
+ * A probe runs what a sequence runs: an operation is taken out of the layer's own
  * recipe, with its parameters and weights, and executed as a graph of one on the
  * model's backend; experts come through the store.  Nothing is computed twice.
  *
@@ -14,7 +14,7 @@
  * only on success; an array that is both is called `in_out`.
  *
  * Lifetime: what is in `parts` outlives the probe.
- * Threads: one; and no session of the same engine may compute meanwhile. */
+ * Threads: one; and no sequence of the same engine may compute meanwhile. */
 #ifndef COMPAT_PROBE_H
 #define COMPAT_PROBE_H
 

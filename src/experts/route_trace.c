@@ -14,7 +14,7 @@ enum {
     AT_PER_TOKEN = 24,
     AT_ID_BYTES = 28,
     AT_RESIDENT = 32,
-    AT_SESSION = 40,
+    AT_WORKING = 40,
     AT_NAME = 48,
     HEAD_BYTES = AT_NAME + ROUTE_NAME_BYTES, /* before what each layer has */
     LAYER_BYTES = 16,
@@ -92,7 +92,7 @@ static mf_status read_shape(struct route_shape *shape, const uint8_t *bytes, siz
                                    .experts = load_u32(bytes + AT_EXPERTS),
                                    .per_token = load_u32(bytes + AT_PER_TOKEN),
                                    .resident_bytes = load_u64(bytes + AT_RESIDENT),
-                                   .session_bytes = load_u64(bytes + AT_SESSION) };
+                                   .working_bytes = load_u64(bytes + AT_WORKING) };
     if (shape->layers == 0 || shape->layers > LAYERS_MAX || shape->experts == 0 ||
         shape->experts > EXPERTS_MAX || shape->per_token == 0 || shape->per_token > shape->experts)
         return fail(why, MF_ERR_FORMAT,
@@ -315,7 +315,7 @@ mf_status route_writer_open(struct route_writer *out, const mf_allocator *alloca
     put_u32(out, shape->per_token);
     put_u32(out, out->id_bytes);
     put_u64(out, shape->resident_bytes);
-    put_u64(out, shape->session_bytes);
+    put_u64(out, shape->working_bytes);
     put(out, name, sizeof name);
     for (uint32_t i = 0; i < shape->layers; i++) {
         put_u64(out, shape->expert_bytes[i]);

@@ -12,7 +12,7 @@
  *     24        4          experts that a token chooses in a layer, k
  *     28        4          bytes of an expert's id: 1 for up to 256 experts, else 2
  *     32        8          bytes of the weights that are always in memory
- *     40        8          bytes of the session that was recorded
+ *     40        8          bytes of engine room, sequence and policy tables
  *     48        64         the model's name, UTF-8, filled up with NUL
  *     112       8, 8       for every layer: bytes of an expert, bytes of a slot for it;
  *                          0, 0: the layer has no experts
@@ -50,7 +50,7 @@ enum { ROUTE_NAME_BYTES = 64 };
 struct route_shape {
     uint32_t layers, experts; /* experts per layer */
     uint32_t per_token;
-    uint64_t resident_bytes, session_bytes;
+    uint64_t resident_bytes, working_bytes;
     char name[ROUTE_NAME_BYTES];  /* ends with NUL, is cut if need be */
     const uint64_t *expert_bytes; /* [layers]; 0: no experts */
     const uint64_t *slot_bytes;   /* [layers] */

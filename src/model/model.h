@@ -7,7 +7,7 @@
  *     directory with moeflux.json    the packed layout, from any of these
  *     directory with artifacts/      the layout of the project's ancestors
  *
- * Immutable after opening and shared by all sessions.  The resident weights are in
+ * Immutable after opening and shared by all sequences.  The resident weights are in
  * memory; the experts are only known by their extents. */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H

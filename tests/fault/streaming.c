@@ -2,9 +2,9 @@
  *
  * A checkpoint and its packed form, in a directory of their own, are read with room for one
  * token's experts and two; then reads fail, are short or slow, or the file itself is cut,
- * removed or changed under the running session.  There is never a wrong token: a step gives
+ * removed or changed under the running sequence.  There is never a wrong token: a step gives
  * the logits it gives without trouble, or an error that names file, layer and expert; and
- * when the trouble is over the same session goes on as if there had been none. */
+ * when the trouble is over the same sequence goes on as if there had been none. */
 #include "support/test.h"
 
 #include "api/handles.h"
@@ -116,7 +116,7 @@ struct setting {
 struct opened {
     mf_engine *engine;
     mf_model *model;
-    mf_sequence *session;
+    mf_sequence *sequence;
 };
 
 /* False: this machine has no such reader. */
@@ -144,7 +144,7 @@ static bool open_all(struct opened *o, const struct setting *setting)
         return false;
     }
     must(status, &why);
-    must(mf_sequence_open(&o->session, o->model, NULL, &why), &why);
+    must(mf_sequence_open(&o->sequence, o->model, NULL, &why), &why);
     return true;
 }
 
@@ -160,7 +160,7 @@ static void make_small(const struct opened *o)
 
 static void close_all(struct opened *o)
 {
-    mf_sequence_close(o->session);
+    mf_sequence_close(o->sequence);
     mf_model_close(o->model);
     mf_engine_close(o->engine);
     assert_int_equal(heap.live_bytes, 0);
@@ -170,7 +170,7 @@ static void close_all(struct opened *o)
 
 static void check_logits(const struct opened *o, size_t position)
 {
-    assert_memory_equal(mf_sequence_logits(o->session), expected + position * vocab_size,
+    assert_memory_equal(mf_sequence_logits(o->sequence), expected + position * vocab_size,
                         vocab_size * sizeof(float));
 }
 
@@ -178,7 +178,7 @@ static void check_logits(const struct opened *o, size_t position)
 static bool feed(const struct opened *o, size_t first, size_t count, mf_error *why)
 {
     mf_status status = mf_sequence_feed(
-        o->session, count == 1 ? MF_PHASE_GENERATED : MF_PHASE_PROMPT, tokens + first, count, why);
+        o->sequence, count == 1 ? MF_PHASE_GENERATED : MF_PHASE_PROMPT, tokens + first, count, why);
     assert_true(expert_store_check_invariants(o->model->experts));
     if (status == MF_OK) {
         check_logits(o, first + count - 1);
@@ -243,7 +243,7 @@ static void failing_short_and_slow_reads(void **state)
 }
 
 /* Cut at some place after the prompt: an error, until the file is whole again. */
-static void a_file_is_cut_under_a_session(void **state)
+static void a_file_is_cut_under_a_sequence(void **state)
 {
     (void)state;
     for (size_t s = 0; s < COUNT_OF(settings); s++) {
@@ -265,7 +265,7 @@ static void a_file_is_cut_under_a_session(void **state)
 }
 
 /* A removed file stays readable through an open descriptor. */
-static void a_file_is_removed_under_a_session(void **state)
+static void a_file_is_removed_under_a_sequence(void **state)
 {
     (void)state;
     for (size_t s = 0; s < COUNT_OF(settings); s++) {
@@ -283,7 +283,7 @@ static void a_file_is_removed_under_a_session(void **state)
 }
 
 /* Other bytes than were written: the packed layout notices. */
-static void a_packed_file_is_changed_under_a_session(void **state)
+static void a_packed_file_is_changed_under_a_sequence(void **state)
 {
     (void)state;
     for (size_t s = 0; s < COUNT_OF(settings); s++) {
@@ -315,12 +315,12 @@ static void compute_expected(void)
     expected = calloc((size_t)TOKENS * vocab_size, sizeof *expected);
     srand(5);
     for (size_t i = 0; i < TOKENS; i++) tokens[i] = (int32_t)((uint32_t)rand() % vocab_size);
-    must(mf_sequence_feed(o.session, MF_PHASE_PROMPT, tokens, PROMPT, &why), &why);
+    must(mf_sequence_feed(o.sequence, MF_PHASE_PROMPT, tokens, PROMPT, &why), &why);
     for (size_t i = PROMPT;; i++) {
-        memcpy(expected + (i - 1) * vocab_size, mf_sequence_logits(o.session),
+        memcpy(expected + (i - 1) * vocab_size, mf_sequence_logits(o.sequence),
                vocab_size * sizeof *expected);
         if (i == TOKENS) break;
-        must(mf_sequence_feed(o.session, MF_PHASE_GENERATED, tokens + i, 1, &why), &why);
+        must(mf_sequence_feed(o.sequence, MF_PHASE_GENERATED, tokens + i, 1, &why), &why);
     }
     close_all(&o);
 }
@@ -398,9 +398,9 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(failing_short_and_slow_reads),
-        cmocka_unit_test(a_file_is_cut_under_a_session),
-        cmocka_unit_test(a_file_is_removed_under_a_session),
-        cmocka_unit_test(a_packed_file_is_changed_under_a_session),
+        cmocka_unit_test(a_file_is_cut_under_a_sequence),
+        cmocka_unit_test(a_file_is_removed_under_a_sequence),
+        cmocka_unit_test(a_packed_file_is_changed_under_a_sequence),
         cmocka_unit_test(every_read_engine_was_tried),
     };
     return cmocka_run_group_tests(tests, make_checkpoints, remove_checkpoints);

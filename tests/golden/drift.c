@@ -27,7 +27,7 @@ static size_t window_count;
 struct side {
     mf_engine *engine;
     mf_model *model;
-    mf_sequence *session;
+    mf_sequence *sequence;
     float *logits; /* [WINDOW][vocabulary] of the present window */
     size_t vocab_size;
 };
@@ -51,11 +51,11 @@ static void side_open(struct side *side, const char *backend)
     mf_engine_options engine = { .struct_size = sizeof engine,
                                  .thread_count = 2,
                                  .backend = backend };
-    mf_sequence_options session = { .struct_size = sizeof session, .context_length = WINDOW };
+    mf_sequence_options options = { .struct_size = sizeof options, .context_length = WINDOW };
     must(mf_engine_open(&side->engine, &engine, &why), &why);
     must(mf_model_open(&side->model, side->engine, source_path(path, "models/pebble"), NULL, &why),
          &why);
-    must(mf_sequence_open(&side->session, side->model, &session, &why), &why);
+    must(mf_sequence_open(&side->sequence, side->model, &options, &why), &why);
     side->vocab_size = mf_model_vocab_size(side->model);
     side->logits = malloc(WINDOW * side->vocab_size * sizeof(float));
     assert_non_null(side->logits);
@@ -64,7 +64,7 @@ static void side_open(struct side *side, const char *backend)
 static void side_close(struct side *side)
 {
     free(side->logits);
-    mf_sequence_close(side->session);
+    mf_sequence_close(side->sequence);
     mf_model_close(side->model);
     mf_engine_close(side->engine);
 }
@@ -79,12 +79,12 @@ static void side_run(struct side *side, const int32_t *ids)
 {
     mf_error why = { 0 };
     size_t prompt = decode ? WINDOW / 2 : WINDOW;
-    mf_sequence_clear(side->session);
-    must(mf_sequence_feed_each(side->session, MF_PHASE_PROMPT, ids, prompt, keep, side, &why),
+    mf_sequence_clear(side->sequence);
+    must(mf_sequence_feed_each(side->sequence, MF_PHASE_PROMPT, ids, prompt, keep, side, &why),
          &why);
     for (size_t i = prompt; i < WINDOW; i++) {
-        must(mf_sequence_feed(side->session, MF_PHASE_GENERATED, ids + i, 1, &why), &why);
-        keep(side, i, mf_sequence_logits(side->session));
+        must(mf_sequence_feed(side->sequence, MF_PHASE_GENERATED, ids + i, 1, &why), &why);
+        keep(side, i, mf_sequence_logits(side->sequence));
     }
 }
 

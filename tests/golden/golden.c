@@ -77,15 +77,15 @@ static size_t detail_prompt(void)
     return (size_t)json_integer_value(json_object_get(golden.json, "detail_prompt"));
 }
 
-static mf_sequence *open_session(uint32_t chunk_rows)
+static mf_sequence *open_sequence(uint32_t chunk_rows)
 {
     mf_error why = { 0 };
-    mf_sequence *session;
+    mf_sequence *sequence;
     mf_sequence_options options = { .struct_size = sizeof options,
                                     .context_length = 1024,
                                     .chunk_rows = chunk_rows };
-    must(mf_sequence_open(&session, golden.model, &options, &why), &why);
-    return session;
+    must(mf_sequence_open(&sequence, golden.model, &options, &why), &why);
+    return sequence;
 }
 
 static double largest(const float *values, size_t count)
@@ -199,16 +199,16 @@ static float *detail_logits(size_t feed, size_t *rows)
     int32_t *ids = prompt_ids(detail_prompt(), rows);
     struct gathered g = { malloc(*rows * vocab_size * sizeof(float)), vocab_size };
     float *all = g.logits;
-    mf_sequence *session = open_session((uint32_t)feed);
-    session->sequence.observer = &looking_on;
+    mf_sequence *sequence = open_sequence((uint32_t)feed);
+    sequence->sequence.observer = &looking_on;
     for (size_t done = 0; done < *rows; done += feed) {
         size_t count = *rows - done < feed ? *rows - done : feed;
         golden.first_row = done;
         g.logits = all + done * vocab_size;
-        must(mf_sequence_feed_each(session, MF_PHASE_PROMPT, ids + done, count, gather, &g, &why),
+        must(mf_sequence_feed_each(sequence, MF_PHASE_PROMPT, ids + done, count, gather, &g, &why),
              &why);
     }
-    mf_sequence_close(session);
+    mf_sequence_close(sequence);
     free(ids);
     return all;
 }
@@ -244,21 +244,21 @@ static void check_prompt(size_t index, uint32_t chunk, const float *expected, si
     int32_t *ids = prompt_ids(index, &count);
     const json_t *prompt = json_array_get(json_object_get(golden.json, "prompts"), index);
     const json_t *greedy = json_object_get(prompt, "greedy");
-    mf_sequence *session = open_session(chunk);
-    must(mf_sequence_feed(session, MF_PHASE_PROMPT, ids, count, &why), &why);
+    mf_sequence *sequence = open_sequence(chunk);
+    must(mf_sequence_feed(sequence, MF_PHASE_PROMPT, ids, count, &why), &why);
     char what[64];
     snprintf(what, sizeof what, "%zu tokens in chunks of %u", count, chunk);
-    check_logits(mf_sequence_logits(session), expected + index * vocab_size, vocab_size, what);
+    check_logits(mf_sequence_logits(sequence), expected + index * vocab_size, vocab_size, what);
 
     mf_sampler *sampler;
     must(mf_sampler_open(&sampler, golden.model, NULL, &why), &why);
     for (size_t i = 0; i < greedy_count; i++) {
-        int32_t token = mf_sampler_pick(sampler, mf_sequence_logits(session));
+        int32_t token = mf_sampler_pick(sampler, mf_sequence_logits(sequence));
         assert_int_equal(token, json_integer_value(json_array_get(greedy, i)));
-        must(mf_sequence_feed(session, MF_PHASE_GENERATED, &token, 1, &why), &why);
+        must(mf_sequence_feed(sequence, MF_PHASE_GENERATED, &token, 1, &why), &why);
     }
     mf_sampler_close(sampler);
-    mf_sequence_close(session);
+    mf_sequence_close(sequence);
     free(ids);
 }
 
@@ -283,7 +283,7 @@ static void a_long_prompt_agrees_with_decode(void **state)
     uint32_t vocab_size = mf_model_vocab_size(golden.model);
     int32_t ids[LENGTH];
     for (uint32_t i = 0; i < LENGTH; i++) ids[i] = (int32_t)((i * i * 31 + i * 7) % vocab_size);
-    mf_sequence *at_once = open_session(CHUNK), *one_by_one = open_session(CHUNK);
+    mf_sequence *at_once = open_sequence(CHUNK), *one_by_one = open_sequence(CHUNK);
     must(mf_sequence_feed(at_once, MF_PHASE_PROMPT, ids, LENGTH, &why), &why);
     for (size_t i = 0; i < LENGTH; i++)
         must(mf_sequence_feed(one_by_one, MF_PHASE_GENERATED, ids + i, 1, &why), &why);

@@ -61,13 +61,13 @@ static int close_pebble(void **state)
     return 0;
 }
 
-static mf_sequence *open_session(void)
+static mf_sequence *open_sequence(void)
 {
     mf_error why = { 0 };
-    mf_sequence *session;
+    mf_sequence *sequence;
     mf_sequence_options options = { .struct_size = sizeof options, .context_length = 1024 };
-    must(mf_sequence_open(&session, model, &options, &why), &why);
-    return session;
+    must(mf_sequence_open(&sequence, model, &options, &why), &why);
+    return sequence;
 }
 
 static int32_t number_at(const json_t *array, size_t index)
@@ -122,17 +122,17 @@ static void prompts_continue_as_the_reference(void **state)
         const json_t *greedy = json_object_get(prompt, "greedy");
         size_t count;
         int32_t *ids = prompt_ids(prompt, &count);
-        mf_sequence *session = open_session();
-        must(mf_sequence_feed(session, MF_PHASE_PROMPT, ids, count, &why), &why);
-        check_top(mf_sequence_logits(session), json_object_get(prompt, "first_top10"));
+        mf_sequence *sequence = open_sequence();
+        must(mf_sequence_feed(sequence, MF_PHASE_PROMPT, ids, count, &why), &why);
+        check_top(mf_sequence_logits(sequence), json_object_get(prompt, "first_top10"));
         for (size_t i = 0; i < json_array_size(greedy); i++) {
-            int32_t token = mf_sampler_pick(sampler, mf_sequence_logits(session));
+            int32_t token = mf_sampler_pick(sampler, mf_sequence_logits(sequence));
             if (token != number_at(greedy, i))
                 fail_msg("prompt %zu: token %zu is %d, %d was expected", p, i, token,
                          number_at(greedy, i));
-            must(mf_sequence_feed(session, MF_PHASE_GENERATED, &token, 1, &why), &why);
+            must(mf_sequence_feed(sequence, MF_PHASE_GENERATED, &token, 1, &why), &why);
         }
-        mf_sequence_close(session);
+        mf_sequence_close(sequence);
         free(ids);
     }
     mf_sampler_close(sampler);
@@ -172,19 +172,19 @@ static void heldout_perplexity_is_the_reference(void **state)
     assert_int_equal(count, json_integer_value(json_object_get(golden, "heldout_tokens")));
     size_t window = (size_t)json_integer_value(json_object_get(file, "window"));
     struct scored scored = { .vocab_size = mf_model_vocab_size(model) };
-    mf_sequence *session = open_session();
+    mf_sequence *sequence = open_sequence();
     for (size_t at = 0; at + 1 < count; at += window) {
         size_t rows = count - 1 - at < window ? count - 1 - at : window;
         scored.next = ids + at + 1;
-        mf_sequence_clear(session);
-        must(mf_sequence_feed_each(session, MF_PHASE_PROMPT, ids + at, rows, score, &scored, &why),
+        mf_sequence_clear(sequence);
+        must(mf_sequence_feed_each(sequence, MF_PHASE_PROMPT, ids + at, rows, score, &scored, &why),
              &why);
     }
     double found = exp(scored.nll / (double)(count - 1));
     double expected = json_number_value(json_object_get(golden, "perplexity"));
     print_message("    perplexity %.4f, %.4f was expected\n", found, expected);
     assert_true(fabs(found / expected - 1.0) <= PERPLEXITY_TOLERANCE);
-    mf_sequence_close(session);
+    mf_sequence_close(sequence);
     free(ids);
     free(text);
 }

@@ -40,13 +40,13 @@ struct course {
 static struct same_experts same;
 enum company { ALONE, LEADING, FOLLOWING };
 
-static void keep_company(enum company company, mf_model *model, mf_sequence *session)
+static void keep_company(enum company company, mf_model *model, mf_sequence *sequence)
 {
     if (company == LEADING) {
         same_experts_init(&same, model, POSITIONS);
-        same_experts_lead(&same, session);
+        same_experts_lead(&same, sequence);
     }
-    if (company == FOLLOWING) same_experts_follow(&same, session);
+    if (company == FOLLOWING) same_experts_follow(&same, sequence);
 }
 
 static struct course run(const char *backend, uint32_t threads, uint32_t chunk,
@@ -54,7 +54,7 @@ static struct course run(const char *backend, uint32_t threads, uint32_t chunk,
 {
     mf_engine *engine;
     mf_model *model;
-    mf_sequence *session;
+    mf_sequence *sequence;
     mf_error why = { 0 };
     mf_engine_options options = { .struct_size = sizeof options,
                                   .thread_count = threads,
@@ -64,8 +64,8 @@ static struct course run(const char *backend, uint32_t threads, uint32_t chunk,
     mf_sequence_options sizes = { .struct_size = sizeof sizes,
                                   .context_length = POSITIONS,
                                   .chunk_rows = chunk };
-    must(mf_sequence_open(&session, model, &sizes, &why), &why);
-    keep_company(company, model, session);
+    must(mf_sequence_open(&sequence, model, &sizes, &why), &why);
+    keep_company(company, model, sequence);
     struct course c = { .vocab_size = mf_model_vocab_size(model) };
     c.logits = calloc(POSITIONS * c.vocab_size, sizeof *c.logits);
     assert_non_null(c.logits);
@@ -75,13 +75,13 @@ static struct course run(const char *backend, uint32_t threads, uint32_t chunk,
         count = turn > 0 ? 1 : c.feeds == 0 ? LONG_PROMPT : SHORT_PROMPT;
         if (count > POSITIONS - at) count = POSITIONS - at;
         for (uint32_t i = 0; i < count; i++) tokens[i] = (int32_t)((at + i) * 7919u % c.vocab_size);
-        must(mf_sequence_feed(session, turn > 0 ? MF_PHASE_GENERATED : MF_PHASE_PROMPT, tokens,
+        must(mf_sequence_feed(sequence, turn > 0 ? MF_PHASE_GENERATED : MF_PHASE_PROMPT, tokens,
                               count, &why),
              &why);
-        memcpy(c.logits + c.feeds++ * c.vocab_size, mf_sequence_logits(session),
+        memcpy(c.logits + c.feeds++ * c.vocab_size, mf_sequence_logits(sequence),
                c.vocab_size * sizeof *c.logits);
     }
-    mf_sequence_close(session);
+    mf_sequence_close(sequence);
     mf_model_close(model);
     mf_engine_close(engine);
     return c;

@@ -69,7 +69,7 @@ static void see_routes(void *user, uint32_t layer, struct routes *routes, size_t
         if (layer + reach < forward->config->layer_count) predict(layer + reach, reach);
 }
 
-static void record(mf_sequence *session, const char *path)
+static void record(mf_sequence *sequence, const char *path)
 {
     const struct observer looking_on = { .routes = see_routes };
     char *text;
@@ -81,13 +81,13 @@ static void record(mf_sequence *session, const char *path)
                           &why),
          &why);
     assert_true(count > TOKENS);
-    forward = &session->model->room.forward;
+    forward = &sequence->model->room.forward;
     assert_int_equal(forward->config->experts_per_token, PER_TOKEN);
     assert_true(forward->config->layer_count <= LAYERS_MAX);
     scratch = calloc(forward->row_capacity * forward->recipes.scratch_width + 1, sizeof *scratch);
-    session->sequence.observer = &looking_on;
+    sequence->sequence.observer = &looking_on;
     for (token_index = 0; token_index < TOKENS; token_index++)
-        must(mf_sequence_feed(session, MF_PHASE_GENERATED, &ids[token_index], 1, &why), &why);
+        must(mf_sequence_feed(sequence, MF_PHASE_GENERATED, &ids[token_index], 1, &why), &why);
     free(scratch);
     free(ids);
     free(text);
@@ -98,7 +98,7 @@ static int set_up(void **state)
     (void)state;
     const char *source = getenv("MOEFLUX_SOURCE");
     char path[PATH_CAPACITY];
-    mf_sequence *session;
+    mf_sequence *sequence;
     mf_sequence_options options = { .struct_size = sizeof options,
                                     .context_length = TOKENS,
                                     .chunk_rows = 1 };
@@ -106,10 +106,10 @@ static int set_up(void **state)
     snprintf(path, sizeof path, "%s/models/pebble", source);
     must(mf_engine_open(&engine, NULL, &why), &why);
     must(mf_model_open(&model, engine, path, NULL, &why), &why);
-    must(mf_sequence_open(&session, model, &options, &why), &why);
+    must(mf_sequence_open(&sequence, model, &options, &why), &why);
     snprintf(path, sizeof path, "%s/tests/fixtures/pebble/heldout.txt", source);
-    record(session, path);
-    mf_sequence_close(session);
+    record(sequence, path);
+    mf_sequence_close(sequence);
     return 0;
 }
 

@@ -18,7 +18,7 @@ enum { PROMPTS = 20, TOKENS_MAX = 4 + 3 * PROMPTS, LAYERS_MAX = 8, EXPERTS_MAX =
 
 struct search {
     mf_model *model;
-    mf_sequence *session;
+    mf_sequence *sequence;
     size_t last_row;
     unsigned exchanged;      /* a bit for every layer */
     double gaps[LAYERS_MAX]; /* of the last token, as found; infinite: no experts */
@@ -38,7 +38,7 @@ static void must(mf_status status, const mf_error *why)
 /* What the router chooses by, and what the weights are made of. */
 static void score_experts(double *choice, double *scores, uint32_t layer)
 {
-    const struct forward *f = &search.session->model->room.forward;
+    const struct forward *f = &search.sequence->model->room.forward;
     const struct model_config *c = f->config;
     const struct weight *weights = f->weights->layers[layer].weights;
     const float *x = f->shared[SHARED_ROUTED] + search.last_row * c->width;
@@ -134,15 +134,15 @@ static double run(const int32_t *ids, size_t count, unsigned exchanged, const fl
     mf_sequence_options options = { .struct_size = sizeof options,
                                     .context_length = TOKENS_MAX,
                                     .chunk_rows = TOKENS_MAX };
-    must(mf_sequence_open(&search.session, search.model, &options, &why), &why);
-    search.session->sequence.observer = &looking_on;
+    must(mf_sequence_open(&search.sequence, search.model, &options, &why), &why);
+    search.sequence->sequence.observer = &looking_on;
     search.last_row = count - 1;
     search.exchanged = exchanged;
     for (size_t i = 0; i < LAYERS_MAX; i++) search.gaps[i] = INFINITY;
-    must(mf_sequence_feed(search.session, MF_PHASE_PROMPT, ids, count, &why), &why);
+    must(mf_sequence_feed(search.sequence, MF_PHASE_PROMPT, ids, count, &why), &why);
     double found =
-        cosine(mf_sequence_logits(search.session), expected, mf_model_vocab_size(search.model));
-    mf_sequence_close(search.session);
+        cosine(mf_sequence_logits(search.sequence), expected, mf_model_vocab_size(search.model));
+    mf_sequence_close(search.sequence);
     return found;
 }
 

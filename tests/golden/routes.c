@@ -17,7 +17,7 @@ static const double points_apart_max = 0.5;
 
 static mf_engine *engine;
 static mf_model *model;
-static mf_sequence *session;
+static mf_sequence *sequence;
 static uint64_t bytes_of[2][LAYERS_MAX];
 static struct byte_writer file;
 static struct route_writer writer;
@@ -50,7 +50,7 @@ static void begin_trace(void)
                                  .experts = config->experts,
                                  .per_token = config->experts_per_token,
                                  .resident_bytes = model->model.weights.resident_bytes,
-                                 .session_bytes = model->room.bytes + model->sequence_bytes +
+                                 .working_bytes = model->room.bytes + model->sequence_bytes +
                                                   model->policy_bytes,
                                  .expert_bytes = bytes_of[0],
                                  .slot_bytes = bytes_of[1] };
@@ -76,9 +76,9 @@ static void feed_text(void)
                           MF_SPECIAL_PARSE, &why),
          &why);
     assert_true(count >= TOKENS);
-    mf_sequence_watch_routes(session, watch, NULL);
-    must(mf_sequence_feed(session, MF_PHASE_PROMPT, tokens, TOKENS, &why), &why);
-    mf_sequence_watch_routes(session, NULL, NULL);
+    mf_sequence_watch_routes(sequence, watch, NULL);
+    must(mf_sequence_feed(sequence, MF_PHASE_PROMPT, tokens, TOKENS, &why), &why);
+    mf_sequence_watch_routes(sequence, NULL, NULL);
     must(route_writer_end(&writer, 0, &why), &why);
     route_writer_free(&writer);
     free(tokens);
@@ -99,12 +99,12 @@ static void open_all(uint64_t memory_bytes, uint32_t rows)
     snprintf(path, sizeof path, "%s/models/pebble", source ? source : ".");
     must(mf_engine_open(&engine, &engine_options, &why), &why);
     must(mf_model_open(&model, engine, path, &options, &why), &why);
-    must(mf_sequence_open(&session, model, NULL, &why), &why);
+    must(mf_sequence_open(&sequence, model, NULL, &why), &why);
 }
 
 static void close_all(void)
 {
-    mf_sequence_close(session);
+    mf_sequence_close(sequence);
     mf_model_close(model);
     mf_engine_close(engine);
     byte_writer_free(&file);
@@ -121,7 +121,7 @@ static void check(uint64_t memory_bytes)
     struct simulation_setting setting = {
         .policy = CACHE_MOEFLUX,
         .budget_bytes =
-            api_budget_within(memory_bytes, trace.shape.resident_bytes, trace.shape.session_bytes),
+            api_budget_within(memory_bytes, trace.shape.resident_bytes, trace.shape.working_bytes),
     };
     must(simulation_run(&found, &trace, &setting, &allocator_heap, &why), &why);
     route_trace_free(&trace);

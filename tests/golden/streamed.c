@@ -86,7 +86,7 @@ static size_t reads_repeated(void)
 struct opened {
     mf_engine *engine;
     mf_model *model;
-    mf_sequence *session;
+    mf_sequence *sequence;
 };
 
 static mf_status open_all(struct opened *out, const struct setting *setting, mf_error *why)
@@ -106,13 +106,13 @@ static mf_status open_all(struct opened *out, const struct setting *setting, mf_
     if (setting->expert_bytes) model.memory_bytes = resident_bytes + setting->expert_bytes;
     mf_status status = mf_engine_open(&out->engine, &engine, why);
     if (status == MF_OK) status = mf_model_open(&out->model, out->engine, path, &model, why);
-    if (status == MF_OK) status = mf_sequence_open(&out->session, out->model, NULL, why);
+    if (status == MF_OK) status = mf_sequence_open(&out->sequence, out->model, NULL, why);
     return status;
 }
 
 static void close_all(struct opened *opened)
 {
-    mf_sequence_close(opened->session);
+    mf_sequence_close(opened->sequence);
     mf_model_close(opened->model);
     mf_engine_close(opened->engine);
 }
@@ -122,7 +122,7 @@ static void keep_logits(void *user, size_t index, const float *logits)
     memcpy((float *)user + index * vocab_size, logits, vocab_size * sizeof(float));
 }
 
-/* A feed that fails leaves the session as it was: the same call works when the file does. */
+/* A feed that fails leaves the sequence as it was: the same call works when the file does. */
 static void feed(const struct opened *o, float *out, size_t first, size_t count)
 {
     mf_error why = { 0 };
@@ -130,7 +130,7 @@ static void feed(const struct opened *o, float *out, size_t first, size_t count)
     unsigned failures = 0;
     for (;;) {
         status = mf_sequence_feed_each(
-            o->session, count == 1 ? MF_PHASE_GENERATED : MF_PHASE_PROMPT, tokens + first, count,
+            o->sequence, count == 1 ? MF_PHASE_GENERATED : MF_PHASE_PROMPT, tokens + first, count,
             keep_logits, out + first * vocab_size, &why);
         assert_true(expert_store_check_invariants(o->model->experts));
         if (status != MF_ERR_IO || failing.fail_every == 0) break;
@@ -271,7 +271,7 @@ static void a_prompt_reads_no_expert_twice(void **state)
         if (round < 3) setting.expert_bytes = least;
         must(open_all(&o, &setting, &why), &why);
         reads_count = 0;
-        must(mf_sequence_feed(o.session, MF_PHASE_PROMPT, tokens, CHUNK, &why), &why);
+        must(mf_sequence_feed(o.sequence, MF_PHASE_PROMPT, tokens, CHUNK, &why), &why);
         expert_store_drop_all(o.model->experts); /* waits for what is still being read ahead */
         size_t reads = reads_count, repeated = reads_repeated();
         print_message("    %zu reads, %zu repeated\n", reads, repeated);

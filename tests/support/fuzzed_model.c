@@ -14,23 +14,23 @@ void must(bool condition)
 
 void fuzzed_model_run(mf_model *model)
 {
-    mf_sequence *session;
+    mf_sequence *sequence;
     mf_sequence_options options = { .struct_size = sizeof options,
                                     .context_length = 4,
                                     .chunk_rows = 2 };
     const int32_t tokens[] = { 0, (int32_t)mf_model_vocab_size(model) - 1 };
     if (mf_model_context_length(model) < options.context_length) options.context_length = 1;
     mf_error why = { 0 };
-    if (mf_sequence_open(&session, model, &options, NULL) != MF_OK) return;
-    mf_status status = mf_sequence_feed(session, MF_PHASE_PROMPT, tokens,
+    if (mf_sequence_open(&sequence, model, &options, NULL) != MF_OK) return;
+    mf_status status = mf_sequence_feed(sequence, MF_PHASE_PROMPT, tokens,
                                         options.context_length == 1 ? 1 : 2, &why);
     /* Weights of zero and an epsilon of zero make NaN, which has an error of its own.  Experts are
      * read and compared with their checksums only when they are routed to. */
     bool other_bytes = status == MF_ERR_IO && strstr(why.text, "than were written there");
     must(status == MF_OK || status == MF_ERR_NOT_FINITE || other_bytes);
-    must(status == MF_OK ? mf_sequence_logits(session) != NULL : why.text[0] != '\0');
-    must(status == MF_OK || mf_sequence_position(session) == 0);
-    mf_sequence_close(session);
+    must(status == MF_OK ? mf_sequence_logits(sequence) != NULL : why.text[0] != '\0');
+    must(status == MF_OK || mf_sequence_position(sequence) == 0);
+    mf_sequence_close(sequence);
 }
 
 void fuzzed_model_encode(const mf_model *model)

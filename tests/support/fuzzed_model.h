@@ -15,7 +15,7 @@ void must(bool condition);
  * model, and closes it. */
 void fuzzed_model_try(struct memory_files *files, const char *path, void (*use)(mf_model *model));
 
-/* Two tokens through a session, so that a weight that is not filled in, or that has another shape
+/* Two tokens through a sequence, so that a weight that is not filled in, or that has another shape
  * than the recipe thinks, is found by the sanitizers. */
 void fuzzed_model_run(mf_model *model);
 

@@ -1,7 +1,7 @@
 /* heap_guard.h: proof that a stretch of code takes nothing from the heap.
  *
  *     heap_guard_begin();
- *     status = mf_sequence_feed(session, &token, 1, &why);
+ *     status = mf_sequence_feed(sequence, &token, 1, &why);
  *     assert_int_equal(heap_guard_end(), 0);
  *
  * The linker sends every allocating call of the test program, the library in it

@@ -46,20 +46,20 @@ void same_experts_free(struct same_experts *same)
     free(same->weights);
 }
 
-static void look_at(struct same_experts *same, mf_sequence *session, bool follow)
+static void look_at(struct same_experts *same, mf_sequence *sequence, bool follow)
 {
     same->follow = follow;
-    same->forward = &session->model->room.forward;
-    session->sequence.observer = &same->observer;
+    same->forward = &sequence->model->room.forward;
+    sequence->sequence.observer = &same->observer;
 }
 
-void same_experts_lead(struct same_experts *same, mf_sequence *session)
+void same_experts_lead(struct same_experts *same, mf_sequence *sequence)
 {
-    look_at(same, session, false);
+    look_at(same, sequence, false);
 }
 
-void same_experts_follow(struct same_experts *same, mf_sequence *session)
+void same_experts_follow(struct same_experts *same, mf_sequence *sequence)
 {
     same->decisions = same->turned = 0;
-    look_at(same, session, true);
+    look_at(same, sequence, true);
 }

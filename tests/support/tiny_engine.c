@@ -51,16 +51,16 @@ void tiny_engine_close(struct tiny_engine *t)
     tiny_model_free(&t->tiny);
 }
 
-mf_sequence *tiny_session(struct tiny_engine *t, uint32_t chunk_rows)
+mf_sequence *tiny_sequence(struct tiny_engine *t, uint32_t chunk_rows)
 {
     mf_error why = { 0 };
-    mf_sequence *session;
-    tiny_must(mf_sequence_open(&session, t->model,
+    mf_sequence *sequence;
+    tiny_must(mf_sequence_open(&sequence, t->model,
                                &(mf_sequence_options){ .struct_size = sizeof(mf_sequence_options),
                                                        .chunk_rows = chunk_rows },
                                &why),
               &why);
-    return session;
+    return sequence;
 }
 
 struct forward_parts tiny_parts(const struct tiny_engine *t)
@@ -119,13 +119,13 @@ float *tiny_all_logits(struct tiny_engine *t, const int32_t *tokens, size_t coun
     struct gathered g = { .vocab_size = t->tiny.shape.vocab_size };
     g.logits = malloc(count * g.vocab_size * sizeof(float));
     assert_non_null(g.logits);
-    mf_sequence *session = tiny_session(t, chunk);
-    tiny_must(mf_sequence_feed_each(session, MF_PHASE_PROMPT, tokens, count, gather, &g, &why),
+    mf_sequence *sequence = tiny_sequence(t, chunk);
+    tiny_must(mf_sequence_feed_each(sequence, MF_PHASE_PROMPT, tokens, count, gather, &g, &why),
               &why);
     assert_int_equal(g.next, count);
-    assert_memory_equal(mf_sequence_logits(session), g.logits + (count - 1) * g.vocab_size,
+    assert_memory_equal(mf_sequence_logits(sequence), g.logits + (count - 1) * g.vocab_size,
                         g.vocab_size * sizeof(float));
-    mf_sequence_close(session);
+    mf_sequence_close(sequence);
     return g.logits;
 }
 
@@ -136,11 +136,11 @@ float *tiny_decoded_logits(struct tiny_engine *t, const int32_t *tokens, size_t 
     size_t vocab = t->tiny.shape.vocab_size;
     float *logits = malloc(count * vocab * sizeof(float));
     assert_non_null(logits);
-    mf_sequence *session = tiny_session(t, 64);
+    mf_sequence *sequence = tiny_sequence(t, 64);
     for (size_t i = 0; i < count; i++) {
-        tiny_must(mf_sequence_feed(session, MF_PHASE_GENERATED, tokens + i, 1, &why), &why);
-        memcpy(logits + i * vocab, mf_sequence_logits(session), vocab * sizeof(float));
+        tiny_must(mf_sequence_feed(sequence, MF_PHASE_GENERATED, tokens + i, 1, &why), &why);
+        memcpy(logits + i * vocab, mf_sequence_logits(sequence), vocab * sizeof(float));
     }
-    mf_sequence_close(session);
+    mf_sequence_close(sequence);
     return logits;
 }

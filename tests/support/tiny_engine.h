@@ -3,9 +3,9 @@
  *
  *     struct tiny_engine t;
  *     tiny_engine_open(&t, &tiny_odd, &(mf_engine_options){ .struct_size = sizeof(mf_engine_options), .thread_count = 2 });
- *     mf_sequence *session = tiny_session(&t, 0);
+ *     mf_sequence *sequence = tiny_sequence(&t, 0);
  *     ...
- *     mf_sequence_close(session);
+ *     mf_sequence_close(sequence);
  *     tiny_engine_close(&t);           fails the test when something leaked
  *
  * Threads: one. */
@@ -31,8 +31,9 @@ void tiny_engine_open(struct tiny_engine *t, const struct tiny_shape *shape,
                       const mf_engine_options *options);
 void tiny_engine_close(struct tiny_engine *t);
 
-/* A session with this chunk size (0: standard). */
-mf_sequence *tiny_session(struct tiny_engine *t, uint32_t chunk_rows);
+/* A sequence with this chunk size (0: standard). */
+mf_sequence *tiny_sequence(struct tiny_engine *t, uint32_t chunk_rows);
+#define tiny_session tiny_sequence /* until tests/unit/sequence.c is renamed */
 
 /* What a forward of this model is made of. */
 struct forward_parts tiny_parts(const struct tiny_engine *t);

@@ -32,7 +32,7 @@ static struct route_shape shape_of(uint32_t experts)
                                  .experts = experts,
                                  .per_token = PER_TOKEN,
                                  .resident_bytes = 12345,
-                                 .session_bytes = 678,
+                                 .working_bytes = 678,
                                  .name = "peb\nble",
                                  .expert_bytes = expert_bytes,
                                  .slot_bytes = slot_bytes };
@@ -129,7 +129,7 @@ static void what_is_written_is_read(void **state)
         if (open_file(&trace, &why) != MF_OK) fail_msg("%s", why.text);
         assert_int_equal(trace.shape.experts, counts[i]);
         assert_int_equal(trace.shape.resident_bytes, 12345);
-        assert_int_equal(trace.shape.session_bytes, 678);
+        assert_int_equal(trace.shape.working_bytes, 678);
         assert_int_equal(trace.shape.slot_bytes[2], 2048);
         assert_string_equal(trace.shape.name, "pebble"); /* what cannot be printed is left out */
         assert_true(fabs(trace.step_seconds - 0.0125) < 1e-9);

@@ -178,12 +178,12 @@ static void every_failing_allocation_is_reported(void **state)
 
 enum { TOKENS = 40, PROMPT = 30 };
 
-static void feed_all(mf_sequence *session, const int32_t *tokens)
+static void feed_all(mf_sequence *sequence, const int32_t *tokens)
 {
     mf_error why = { 0 };
-    tiny_must(mf_sequence_feed(session, MF_PHASE_PROMPT, tokens, PROMPT, &why), &why);
+    tiny_must(mf_sequence_feed(sequence, MF_PHASE_PROMPT, tokens, PROMPT, &why), &why);
     for (size_t i = PROMPT; i < TOKENS; i++)
-        tiny_must(mf_sequence_feed(session, MF_PHASE_GENERATED, tokens + i, 1, &why), &why);
+        tiny_must(mf_sequence_feed(sequence, MF_PHASE_GENERATED, tokens + i, 1, &why), &why);
 }
 
 static double sum_of(const double *seconds)
@@ -221,26 +221,26 @@ static void stages_add_up(void **state)
                                            .profile = true });
     tiny_tokens(tokens, &t, TOKENS);
     for (int round = 0; round < 20; round++) {
-        mf_sequence *session = tiny_session(&t, 16);
-        feed_all(session, tokens);
-        mf_sequence_stats(session, &stats, NULL);
+        mf_sequence *sequence = tiny_sequence(&t, 16);
+        feed_all(sequence, tokens);
+        mf_sequence_stats(sequence, &stats, NULL);
         check_times(stats.prompt_stage_seconds, stats.prompt_seconds);
         check_times(stats.decode_stage_seconds, stats.decode_seconds);
         stages += sum_of(stats.prompt_stage_seconds) + sum_of(stats.decode_stage_seconds);
         total += stats.prompt_seconds + stats.decode_seconds;
-        mf_sequence_reset_stats(session);
-        mf_sequence_stats(session, &stats, NULL);
+        mf_sequence_reset_stats(sequence);
+        mf_sequence_stats(sequence, &stats, NULL);
         assert_true(sum_of(stats.prompt_stage_seconds) + sum_of(stats.decode_stage_seconds) == 0);
-        mf_sequence_close(session);
+        mf_sequence_close(sequence);
     }
     assert_true(stages >= total / 4);
     tiny_engine_close(&t);
 }
 
 /* Operations of one step, from the graphs themselves. */
-static size_t ops_of_step(const mf_sequence *session)
+static size_t ops_of_step(const mf_sequence *sequence)
 {
-    const struct forward *f = &session->model->room.forward;
+    const struct forward *f = &sequence->model->room.forward;
     size_t count = f->recipes.start.graph.op_count + f->recipes.head.graph.op_count;
     for (uint32_t i = 0; i < f->config->layer_count; i++)
         count += f->recipes.before[f->config->mixers[i]][f->config->ffns[i]].graph.op_count +
@@ -294,12 +294,12 @@ static void a_trace_is_complete_and_changes_nothing(void **state)
                                            .trace = hear,
                                            .trace_user = &heard });
     tiny_tokens(tokens, &plain, TOKENS);
-    mf_sequence *expected = tiny_session(&plain, 16), *session = tiny_session(&traced, 16);
+    mf_sequence *expected = tiny_sequence(&plain, 16), *sequence = tiny_sequence(&traced, 16);
     feed_all(expected, tokens);
     heap_guard_begin();
-    feed_all(session, tokens);
+    feed_all(sequence, tokens);
     assert_int_equal(heap_guard_end(), 0);
-    assert_memory_equal(mf_sequence_logits(session), mf_sequence_logits(expected),
+    assert_memory_equal(mf_sequence_logits(sequence), mf_sequence_logits(expected),
                         tiny_standard.vocab_size * sizeof(float));
     mf_engine_flush_trace(traced.engine);
     mf_engine_flush_trace(plain.engine);
@@ -307,8 +307,8 @@ static void a_trace_is_complete_and_changes_nothing(void **state)
         count_event(&tally, &heard.events[i], tiny_standard.layers);
     /* the prompt is two steps of 16 rows at most, with one look at the head */
     size_t heads = 1 + TOKENS - PROMPT, steps = 2 + TOKENS - PROMPT;
-    size_t head_ops = session->model->room.forward.recipes.head.graph.op_count;
-    size_t ops = steps * (ops_of_step(session) - head_ops) + heads * head_ops;
+    size_t head_ops = sequence->model->room.forward.recipes.head.graph.op_count;
+    size_t ops = steps * (ops_of_step(sequence) - head_ops) + heads * head_ops;
     assert_int_equal(tally.ops[0], ops);
     assert_int_equal(tally.ops[1], ops);
     assert_true(tally.batches >= steps);
@@ -322,7 +322,7 @@ static void a_trace_is_complete_and_changes_nothing(void **state)
     assert_int_equal(tally.tokens, TOKENS - PROMPT);
     assert_true(tally.reads_begun > 0);
     assert_int_equal(tally.reads_begun, tally.reads_ended);
-    mf_sequence_close(session);
+    mf_sequence_close(sequence);
     mf_sequence_close(expected);
     tiny_engine_close(&traced);
     tiny_engine_close(&plain);

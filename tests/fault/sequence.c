@@ -1,4 +1,4 @@
-/* session: whatever read or allocation fails, at open or while tokens are fed, there is a typed
+/* sequence: whatever read or allocation fails, at open or while tokens are fed, there is a typed
  * error that says where, nothing leaks, and what was open is usable and as it was before. */
 #include "support/test.h"
 
@@ -10,11 +10,11 @@ enum { TOKENS = 40 };
 
 static const struct tiny_shape *const shapes[] = { &tiny_standard, &tiny_odd, &tiny_affine };
 
-/* The whole way from nothing to a session's logits, through `t`'s files and allocator. */
+/* The whole way from nothing to a sequence's logits, through `t`'s files and allocator. */
 static mf_status open_and_feed(struct tiny_engine *t, float *logits, mf_error *why)
 {
     int32_t tokens[TOKENS];
-    mf_sequence *session = NULL;
+    mf_sequence *sequence = NULL;
     mf_engine_options options = { .struct_size = sizeof options,
                                   .thread_count = 2,
                                   .allocator = &t->heap.allocator,
@@ -24,11 +24,11 @@ static mf_status open_and_feed(struct tiny_engine *t, float *logits, mf_error *w
     t->model = NULL;
     mf_status status = mf_engine_open(&t->engine, &options, why);
     if (status == MF_OK) status = mf_model_open(&t->model, t->engine, TINY_PATH, NULL, why);
-    if (status == MF_OK) status = mf_sequence_open(&session, t->model, NULL, why);
-    if (status == MF_OK) status = mf_sequence_feed(session, MF_PHASE_PROMPT, tokens, TOKENS, why);
+    if (status == MF_OK) status = mf_sequence_open(&sequence, t->model, NULL, why);
+    if (status == MF_OK) status = mf_sequence_feed(sequence, MF_PHASE_PROMPT, tokens, TOKENS, why);
     if (status == MF_OK)
-        memcpy(logits, mf_sequence_logits(session), t->tiny.shape.vocab_size * sizeof *logits);
-    mf_sequence_close(session);
+        memcpy(logits, mf_sequence_logits(sequence), t->tiny.shape.vocab_size * sizeof *logits);
+    mf_sequence_close(sequence);
     mf_model_close(t->model);
     mf_engine_close(t->engine);
     assert_int_equal(t->heap.live_bytes, 0);
@@ -125,14 +125,14 @@ struct course {
 static void undisturbed(struct course *c, struct tiny_engine *t)
 {
     mf_error why = { 0 };
-    mf_sequence *session = tiny_session(t, 8);
+    mf_sequence *sequence = tiny_sequence(t, 8);
     tiny_tokens(c->tokens, t, TOKENS);
-    tiny_must(mf_sequence_feed(session, MF_PHASE_PROMPT, c->tokens, c->first, &why), &why);
-    memcpy(c->before, mf_sequence_logits(session), c->bytes);
-    tiny_must(mf_sequence_feed(session, MF_PHASE_PROMPT, c->tokens + c->first, c->second, &why),
+    tiny_must(mf_sequence_feed(sequence, MF_PHASE_PROMPT, c->tokens, c->first, &why), &why);
+    memcpy(c->before, mf_sequence_logits(sequence), c->bytes);
+    tiny_must(mf_sequence_feed(sequence, MF_PHASE_PROMPT, c->tokens + c->first, c->second, &why),
               &why);
-    memcpy(c->after, mf_sequence_logits(session), c->bytes);
-    mf_sequence_close(session);
+    memcpy(c->after, mf_sequence_logits(sequence), c->bytes);
+    mf_sequence_close(sequence);
 }
 
 /* The same with one byte of one expert that cannot be read; true if the feed needed it. */
@@ -140,13 +140,13 @@ static bool disturbed(const struct course *c, struct tiny_engine *t, uint32_t la
                       uint32_t expert)
 {
     mf_error why = { 0 };
-    mf_sequence *session = tiny_session(t, 8);
-    tiny_must(mf_sequence_feed(session, MF_PHASE_PROMPT, c->tokens, c->first, &why), &why);
+    mf_sequence *sequence = tiny_sequence(t, 8);
+    tiny_must(mf_sequence_feed(sequence, MF_PHASE_PROMPT, c->tokens, c->first, &why), &why);
     expert_store_drop_all(t->model->experts); /* so that there is something to read */
     t->files.bad_from = t->model->model.weights.layers[layer].experts[1].values[expert].offset;
     t->files.bad_to = t->files.bad_from + 1;
     mf_status status =
-        mf_sequence_feed(session, MF_PHASE_PROMPT, c->tokens + c->first, c->second, &why);
+        mf_sequence_feed(sequence, MF_PHASE_PROMPT, c->tokens + c->first, c->second, &why);
     assert_true(expert_store_check_invariants(t->model->experts));
     expert_store_drop_all(t->model->experts); /* reads that are under way may fail, too */
     t->files.bad_from = t->files.bad_to = 0;
@@ -156,14 +156,15 @@ static bool disturbed(const struct course *c, struct tiny_engine *t, uint32_t la
         assert_int_equal(status, MF_ERR_IO);
         snprintf(who, sizeof who, "layer %u, expert %u", layer, expert);
         if (!strstr(why.text, who)) fail_msg("%s: not named in \"%s\"", who, why.text);
-        assert_int_equal(mf_sequence_position(session), c->first);
-        assert_memory_equal(mf_sequence_logits(session), c->before, c->bytes);
-        tiny_must(mf_sequence_feed(session, MF_PHASE_PROMPT, c->tokens + c->first, c->second, &why),
-                  &why);
+        assert_int_equal(mf_sequence_position(sequence), c->first);
+        assert_memory_equal(mf_sequence_logits(sequence), c->before, c->bytes);
+        tiny_must(
+            mf_sequence_feed(sequence, MF_PHASE_PROMPT, c->tokens + c->first, c->second, &why),
+            &why);
     }
-    assert_int_equal(mf_sequence_position(session), c->first + c->second);
-    assert_memory_equal(mf_sequence_logits(session), c->after, c->bytes);
-    mf_sequence_close(session);
+    assert_int_equal(mf_sequence_position(sequence), c->first + c->second);
+    assert_memory_equal(mf_sequence_logits(sequence), c->after, c->bytes);
+    mf_sequence_close(sequence);
     return failed;
 }
 
@@ -239,7 +240,7 @@ static void a_failure_stays_with_its_engine(void **state)
     tiny_engine_open(&bad, &tiny_standard, NULL);
     tiny_engine_open(&good, &tiny_standard, NULL);
     tiny_tokens(tokens, &good, TOKENS);
-    mf_sequence *failing = tiny_session(&bad, 0), *working = tiny_session(&good, 0);
+    mf_sequence *failing = tiny_sequence(&bad, 0), *working = tiny_sequence(&good, 0);
     bad.files.fail_every = 1;
     assert_int_equal(mf_sequence_feed(failing, MF_PHASE_PROMPT, tokens, TOKENS, &why), MF_ERR_IO);
     tiny_must(mf_sequence_feed(working, MF_PHASE_PROMPT, tokens, TOKENS, &why), &why);
