@@ -3,6 +3,7 @@
 
 #include "base/status.h"
 #include "base/unicode.h"
+#include "base/utf8.h"
 #include "chat/output_family.h"
 
 #include <stdlib.h>
@@ -65,7 +66,7 @@ static const char *as_text(mf_detokenizer *detokenizer, size_t count, size_t *le
         used += valid;
         at += valid;
         if (at == count) break;
-        memcpy(detokenizer->output + used, "\xEF\xBF\xBD", 3);
+        memcpy(detokenizer->output + used, UTF8_REPLACEMENT, 3);
         used += 3;
         at++;
     }
@@ -105,5 +106,5 @@ const char *mf_detokenizer_flush(mf_detokenizer *detokenizer, size_t *length)
     detokenizer->stream = (struct token_stream){ 0 };
     if (count == 0) return detokenizer->output;
     *length = 3;
-    return memcpy(detokenizer->output, "\xEF\xBF\xBD", 3);
+    return memcpy(detokenizer->output, UTF8_REPLACEMENT, 3);
 }

@@ -131,3 +131,20 @@ char *arena_text(struct arena *arena, const char *text, size_t length)
     if (copy && length) memcpy(copy, text, length);
     return copy;
 }
+
+static void *allocator_take(void *arena, size_t bytes, size_t alignment)
+{
+    return alignment <= CACHE_LINE ? arena_take_raw(arena, bytes, 1) : NULL;
+}
+
+static void allocator_keep(void *arena, void *pointer, size_t bytes)
+{
+    (void)arena;
+    (void)pointer;
+    (void)bytes;
+}
+
+mf_allocator arena_allocator(struct arena *arena)
+{
+    return (mf_allocator){ .user = arena, .allocate = allocator_take, .release = allocator_keep };
+}

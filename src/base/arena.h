@@ -46,6 +46,9 @@ bool arena_owns(const struct arena *arena, const void *pointer);
 /* A terminated copy of `length` bytes. */
 char *arena_text(struct arena *arena, const char *text, size_t length);
 
+/* For array_reserve: memory of the arena, where what an array outgrew stays until the end. */
+mf_allocator arena_allocator(struct arena *arena);
+
 /* struct layer *layers = ARENA_NEW(arena, struct layer, count); */
 #define ARENA_NEW(arena, type, count) ((type *)arena_take((arena), (count), sizeof(type)))
 

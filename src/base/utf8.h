@@ -7,6 +7,9 @@
 /* What a byte that starts no valid sequence decodes to; its length is 1. */
 #define UTF8_INVALID UINT32_MAX
 
+/* U+FFFD, for bytes that are not UTF-8. */
+#define UTF8_REPLACEMENT "\xEF\xBF\xBD"
+
 enum { UTF8_MAX = 4 };
 
 /* The bytes of the sequence that `lead` begins; 0: it cannot begin one. */

@@ -42,9 +42,9 @@ static void announce(struct output_parser *parser)
     parser->announced = true;
     output_send(parser, &(struct output_event){ .kind = OUTPUT_CALL_BEGIN,
                                                 .text = parser->name.data,
-                                                .length = parser->name.length,
-                                                .id = parser->id.length ? parser->id.data : NULL,
-                                                .id_length = parser->id.length,
+                                                .length = parser->name.count,
+                                                .id = parser->id.count ? parser->id.data : NULL,
+                                                .id_length = parser->id.count,
                                                 .call = parser->call });
 }
 
@@ -64,14 +64,14 @@ static void stream(struct output_parser *parser)
     if (!parser->options.stream_calls) return;
     announce(parser);
     send_arguments(parser,
-                   output_whole_characters(parser->arguments.data, parser->arguments.length));
+                   output_whole_characters(parser->arguments.data, parser->arguments.count));
 }
 
 void output_call_reset(struct output_parser *parser)
 {
     parser->announced = parser->name_on_line = parser->fence_seen = false;
     parser->sent = parser->parameters = 0;
-    parser->name.length = parser->id.length = parser->arguments.length = 0;
+    parser->name.count = parser->id.count = parser->arguments.count = 0;
     parser->json = (struct json_reader){ 0 };
     parser->name_value = parser->arguments_value = parser->key = (struct output_span){ 0 };
 }
@@ -79,7 +79,7 @@ void output_call_reset(struct output_parser *parser)
 static enum output_progress complete(struct output_parser *parser)
 {
     announce(parser);
-    send_arguments(parser, parser->arguments.length);
+    send_arguments(parser, parser->arguments.count);
     output_send(parser, &(struct output_event){ .kind = OUTPUT_CALL_END, .call = parser->call });
     output_call_reset(parser);
     output_consume(parser, parser->at);
@@ -279,7 +279,7 @@ static json_t *decode_string(const struct output_parser *parser, struct output_s
 /* The name of a BODY_CALL, when its value is complete. */
 static void learn_name(struct output_parser *parser)
 {
-    if (!parser->name_value.end || parser->name.length) return;
+    if (!parser->name_value.end || parser->name.count) return;
     json_t *name = decode_string(parser, parser->name_value);
     const char *text = json_string_value(name);
     if (text && strlen(text) == json_string_length(name)) /* a NUL is in no name */
@@ -290,8 +290,8 @@ static void learn_name(struct output_parser *parser)
 /* Arguments that are written down as they come: an object. */
 static void learn_arguments(struct output_parser *parser, struct output_span span)
 {
-    size_t known = span.start + parser->arguments.length;
-    if (!parser->name.length || byte_at(parser, span.start) != '{' || span.end <= known) return;
+    size_t known = span.start + parser->arguments.count;
+    if (!parser->name.count || byte_at(parser, span.start) != '{' || span.end <= known) return;
     output_add(parser, &parser->arguments, parser->buffer.data + known, span.end - known);
     stream(parser);
 }
@@ -312,8 +312,8 @@ static void learn(struct output_parser *parser)
 static enum output_progress check_call(struct output_parser *parser)
 {
     struct output_span span = parser->arguments_value;
-    if (!parser->name.length) return PROGRESS_BAD;
-    if (parser->arguments.length) return PROGRESS_ON; /* an object: learned */
+    if (!parser->name.count) return PROGRESS_BAD;
+    if (parser->arguments.count) return PROGRESS_ON; /* an object: learned */
     const char *text = parser->buffer.data + span.start;
     if (!span.start || (span.end == span.start + 4 && memcmp(text, "null", 4) == 0)) {
         output_add(parser, &parser->arguments, "{}", 2);
@@ -474,7 +474,7 @@ static enum output_match follows(const struct output_parser *parser, size_t offs
 /* Adds the parameter whose value lies in `span`. */
 static void add_parameter(struct output_parser *parser, struct output_span span)
 {
-    struct output_text *out = &parser->arguments;
+    struct byte_buffer *out = &parser->arguments;
     const char *data = parser->buffer.data;
     struct output_span key = parser->key;
     if (parser->family->lines_around_values) {
@@ -482,21 +482,21 @@ static void add_parameter(struct output_parser *parser, struct output_span span)
         if (span.start < span.end && data[span.end - 1] == '\n') span.end--;
     }
     size_t length = span.end - span.start;
-    bool good = output_text_add(out, parser->parameters ? ", " : "{", parser->parameters ? 2 : 1) &&
-                output_text_add_quoted(out, data + key.start, key.end - key.start) &&
-                output_text_add(out, ": ", 2);
-    if (good && parser->family->says_strings && parser->is_string) {
-        good = output_text_add_quoted(out, data + span.start, length);
-    } else if (good) {
+    byte_buffer_append_text(out, parser->parameters ? ", " : "{");
+    output_add_quoted(out, data + key.start, key.end - key.start);
+    byte_buffer_append_text(out, ": ");
+    if (parser->family->says_strings && parser->is_string) {
+        output_add_quoted(out, data + span.start, length);
+    } else {
         const json_t *parameters = NULL;
         if (!parser->family->says_strings)
             parameters = output_tool_parameters(parser->options.tools, parser->name.data,
-                                                parser->name.length);
+                                                parser->name.count);
         const json_t *schema = json_object_getn(json_object_get(parameters, "properties"),
                                                 data + key.start, key.end - key.start);
-        good = output_value_add(out, parameters, schema, data + span.start, length);
+        output_value_add(out, parameters, schema, data + span.start, length);
     }
-    if (!good) output_fail(parser, fail_memory(parser->why, length));
+    if (out->failed) output_fail(parser, byte_buffer_status(out, parser->why));
     parser->parameters++;
 }
 

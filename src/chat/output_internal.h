@@ -20,17 +20,6 @@
 #include "chat/output_json.h"
 #include "chat/output_parser.h"
 
-/* ------------------------------------------------------------------ text that grows */
-
-struct output_text {
-    char *data;
-    size_t length, capacity;
-};
-
-bool output_text_add(struct output_text *text, const char *data, size_t length);
-/* As a JSON string, quoted and escaped.  Bytes that are not UTF-8 become U+FFFD. */
-bool output_text_add_quoted(struct output_text *text, const char *data, size_t length);
-
 /* ------------------------------------------------------------------ the machine */
 
 enum output_stage {
@@ -67,7 +56,7 @@ struct output_parser {
     mf_error *why; /* of the call in progress */
     bool finishing;
 
-    struct output_text storage; /* of the buffer, which begins at `consumed` */
+    struct byte_buffer storage; /* of the buffer, which begins at `consumed` */
     size_t consumed;
     struct {
         const char *data;
@@ -78,7 +67,7 @@ struct output_parser {
 
     /* text */
     enum output_mode mode;
-    struct output_text space; /* white space that waits for text behind it */
+    struct byte_buffer space; /* white space that waits for text behind it */
     bool trim;                /* white space before the next text is markup's */
     bool begun;               /* content or a call was seen: <think> means nothing any more */
     bool opened_by_prompt;    /* the present reasoning */
@@ -93,7 +82,7 @@ struct output_parser {
     size_t sent;       /* bytes of `arguments` that were sent */
     bool name_on_line; /* the name ends with its line */
     bool fence_seen;   /* ```json */
-    struct output_text name, id, arguments;
+    struct byte_buffer name, id, arguments;
     struct json_reader json;
     size_t body;                                    /* where the body begins */
     struct output_span name_value, arguments_value; /* of BODY_CALL; end 0: not there */
@@ -111,7 +100,7 @@ enum output_match output_match(const struct output_parser *parser, size_t offset
                                const char *literal);
 void output_fail(struct output_parser *parser, mf_status status);
 /* Adds to a text of the parser; out of memory is sticky. */
-void output_add(struct output_parser *parser, struct output_text *text, const char *data,
+void output_add(struct output_parser *parser, struct byte_buffer *text, const char *data,
                 size_t length);
 void output_send(struct output_parser *parser, const struct output_event *event);
 /* How many of the first `length` bytes are whole characters. */
@@ -131,9 +120,12 @@ void output_call_reset(struct output_parser *parser);
 
 /* ------------------------------------------------------------------ output_value.c */
 
+/* As a JSON string, quoted and escaped.  Bytes that are not UTF-8 become U+FFFD. */
+void output_add_quoted(struct byte_buffer *out, const char *data, size_t length);
+
 /* Adds a parameter's text as the JSON value that the schema of the tool's parameter makes of it;
  * `parameters` is the schema of all of them. */
-bool output_value_add(struct output_text *out, const json_t *parameters, const json_t *schema,
+void output_value_add(struct byte_buffer *out, const json_t *parameters, const json_t *schema,
                       const char *text, size_t length);
 
 #endif

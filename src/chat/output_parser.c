@@ -9,30 +9,16 @@ static const char think_begin[] = OUTPUT_THINK_BEGIN, think_end[] = OUTPUT_THINK
 
 /* ------------------------------------------------------------------ shared helpers */
 
-bool output_text_add(struct output_text *text, const char *data, size_t length)
-{
-    if (text->capacity - text->length < length) {
-        if (length > SIZE_MAX / 4 - text->length) return false;
-        size_t capacity = max_size(2 * text->capacity, max_size(64, text->length + length));
-        char *grown = realloc(text->data, capacity);
-        if (!grown) return false;
-        text->data = grown;
-        text->capacity = capacity;
-    }
-    if (length) memcpy(text->data + text->length, data, length);
-    text->length += length;
-    return true;
-}
-
 void output_fail(struct output_parser *parser, mf_status status)
 {
     if (parser->status == MF_OK) parser->status = status;
 }
 
-void output_add(struct output_parser *parser, struct output_text *text, const char *data,
+void output_add(struct output_parser *parser, struct byte_buffer *text, const char *data,
                 size_t length)
 {
-    if (!output_text_add(text, data, length)) output_fail(parser, fail_memory(parser->why, length));
+    if (!byte_buffer_append(text, data, length))
+        output_fail(parser, byte_buffer_status(text, parser->why));
 }
 
 void output_send(struct output_parser *parser, const struct output_event *event)
@@ -67,7 +53,7 @@ void output_consume(struct output_parser *parser, size_t count)
 static void find_buffer(struct output_parser *parser)
 {
     parser->buffer.data = parser->storage.data + parser->consumed;
-    parser->buffer.length = parser->storage.length - parser->consumed;
+    parser->buffer.length = parser->storage.count - parser->consumed;
 }
 
 /* Gives the consumed storage back to new text: once for each feeding. */
@@ -75,7 +61,7 @@ static void tidy(struct output_parser *parser)
 {
     if (!parser->consumed) return;
     memmove(parser->storage.data, parser->buffer.data, parser->buffer.length);
-    parser->storage.length = parser->buffer.length;
+    parser->storage.count = parser->buffer.length;
     parser->consumed = 0;
     find_buffer(parser);
 }
@@ -104,10 +90,10 @@ static void add_text(struct output_parser *parser, const char *data, size_t leng
     while (end > start && is_white(data[end - 1])) end--;
     if (end > start) {
         parser->trim = false;
-        if (parser->space.length) { /* one event for both */
+        if (parser->space.count) { /* one event for both */
             output_add(parser, &parser->space, data + start, end - start);
-            send_text(parser, parser->space.data, parser->space.length);
-            parser->space.length = 0;
+            send_text(parser, parser->space.data, parser->space.count);
+            parser->space.count = 0;
         } else {
             send_text(parser, data + start, end - start);
         }
@@ -118,7 +104,7 @@ static void add_text(struct output_parser *parser, const char *data, size_t leng
 /* Markup: the white space before it and after it is not text. */
 static void drop_space(struct output_parser *parser)
 {
-    parser->space.length = 0;
+    parser->space.count = 0;
     parser->trim = true;
 }
 
@@ -266,11 +252,11 @@ mf_status output_parser_new(struct output_parser **out, const struct output_opti
 void output_parser_free(struct output_parser *parser)
 {
     if (!parser) return;
-    free(parser->storage.data);
-    free(parser->space.data);
-    free(parser->name.data);
-    free(parser->id.data);
-    free(parser->arguments.data);
+    byte_buffer_free(&parser->storage);
+    byte_buffer_free(&parser->space);
+    byte_buffer_free(&parser->name);
+    byte_buffer_free(&parser->id);
+    byte_buffer_free(&parser->arguments);
     free(parser);
 }
 
@@ -292,7 +278,7 @@ mf_status output_parser_feed(struct output_parser *parser, const char *text, siz
 {
     parser->why = why;
     output_add(parser, &parser->storage, text, length);
-    if (parser->storage.length) {
+    if (parser->storage.count) {
         find_buffer(parser);
         run(parser);
         tidy(parser);
@@ -310,8 +296,8 @@ mf_status output_parser_finish(struct output_parser *parser, mf_error *why)
         give_back(parser, parser->buffer.length);
         run(parser);
     }
-    if (parser->space.length && parser->mode == MODE_CONTENT && !parser->trim)
-        send_text(parser, parser->space.data, parser->space.length);
-    parser->space.length = 0;
+    if (parser->space.count && parser->mode == MODE_CONTENT && !parser->trim)
+        send_text(parser, parser->space.data, parser->space.count);
+    parser->space.count = 0;
     return parser->status;
 }

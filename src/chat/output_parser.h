@@ -23,7 +23,7 @@
 #ifndef CHAT_OUTPUT_PARSER_H
 #define CHAT_OUTPUT_PARSER_H
 
-#include "base/common.h"
+#include "base/array.h"
 #include "moeflux.h"
 
 #include <jansson.h>
@@ -97,18 +97,16 @@ mf_status output_parser_finish(struct output_parser *parser, mf_error *why);
 /* ------------------------------------------------------------------ collecting */
 
 struct output_call {
-    char *name, *id, *arguments; /* terminated; id may be NULL */
-    size_t arguments_length;
+    char *name, *id; /* terminated; id may be NULL */
+    struct byte_buffer arguments;
     bool complete;
 };
 
 /* The events put together.  Zeroed is empty. */
 struct output_message {
-    char *reasoning, *content; /* terminated, or NULL when empty */
-    size_t reasoning_length, content_length;
+    struct byte_buffer reasoning, content;
     struct output_call *calls;
-    size_t call_count;
-    size_t reasoning_capacity, content_capacity, call_capacity, arguments_capacity;
+    size_t call_count, call_capacity;
 };
 
 /* A sink: `user` is the struct output_message. */

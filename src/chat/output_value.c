@@ -1,35 +1,36 @@
 /* Parameters in tags are text; the tool's schema says which of them are strings. */
 #include "base/unicode.h"
+#include "base/utf8.h"
 #include "chat/output_internal.h"
 
 #include <stdio.h>
 
-bool output_text_add_quoted(struct output_text *text, const char *data, size_t length)
+void output_add_quoted(struct byte_buffer *out, const char *data, size_t length)
 {
     static const char hexadecimal[] = "0123456789abcdef";
-    bool good = output_text_add(text, "\"", 1);
-    while (good && length) {
+    byte_buffer_append_text(out, "\"");
+    while (length) {
         size_t valid = unicode_check(data, length), plain = 0;
         while (plain < valid && (unsigned char)data[plain] >= 0x20 && data[plain] != '"' &&
                data[plain] != '\\')
             plain++;
-        good = output_text_add(text, data, plain);
-        if (good && plain < valid) {
+        byte_buffer_append(out, data, plain);
+        if (plain < valid) {
             unsigned char c = (unsigned char)data[plain];
             char escape[] = { '\\', 'u', '0', '0', hexadecimal[c >> 4], hexadecimal[c & 15] };
             static const char letters[] = "\n\r\t\"\\", escapes[] = "nrt\"\\";
             const char *known = c ? strchr(letters, c) : NULL;
             if (known) escape[1] = escapes[known - letters];
-            good = output_text_add(text, escape, known ? 2 : 6);
+            byte_buffer_append(out, escape, known ? 2 : 6);
             plain++;
-        } else if (good && plain < length) { /* a byte that is not UTF-8 */
-            good = output_text_add(text, "\xEF\xBF\xBD", 3);
+        } else if (plain < length) { /* a byte that is not UTF-8 */
+            byte_buffer_append_text(out, UTF8_REPLACEMENT);
             plain++;
         }
         data += plain;
         length -= plain;
     }
-    return good && output_text_add(text, "\"", 1);
+    byte_buffer_append_text(out, "\"");
 }
 
 /* ------------------------------------------------------------------ schemas */
@@ -116,34 +117,37 @@ bool output_schema_declares(const json_t *parameters, const json_t *schema, cons
 
 /* ------------------------------------------------------------------ values */
 
+static void trim(const char **text, size_t *length)
+{
+    while (*length && (*text)[*length - 1] && strchr(" \n\t\r", (*text)[*length - 1])) --*length;
+    while (*length && **text && strchr(" \n\t\r", **text)) {
+        ++*text;
+        --*length;
+    }
+}
+
 static bool is_word(const char *text, size_t length, const char *word)
 {
-    while (length && strchr(" \n\t\r", text[length - 1]) && text[length - 1]) length--;
-    while (length && strchr(" \n\t\r", *text) && *text) {
-        text++;
-        length--;
-    }
+    trim(&text, &length);
     return is_same(text, length, word);
 }
 
-bool output_value_add(struct output_text *out, const json_t *parameters, const json_t *schema,
+void output_value_add(struct byte_buffer *out, const json_t *parameters, const json_t *schema,
                       const char *text, size_t length)
 {
-    if (output_schema_declares(parameters, schema, "string")) {
-        bool null =
-            output_schema_declares(parameters, schema, "null") && is_word(text, length, "null");
-        return null ? output_text_add(out, "null", 4) : output_text_add_quoted(out, text, length);
+    bool string = output_schema_declares(parameters, schema, "string");
+    bool flag = !string && output_schema_declares(parameters, schema, "boolean");
+    if (string && is_word(text, length, "null") &&
+        output_schema_declares(parameters, schema, "null")) {
+        byte_buffer_append_text(out, "null");
+    } else if (flag && is_word(text, length, "True")) { /* as Python writes them */
+        byte_buffer_append_text(out, "true");
+    } else if (flag && is_word(text, length, "False")) {
+        byte_buffer_append_text(out, "false");
+    } else if (string || unicode_check(text, length) < length || !json_is_value(text, length)) {
+        output_add_quoted(out, text, length);
+    } else {
+        trim(&text, &length);
+        byte_buffer_append(out, text, length);
     }
-    if (output_schema_declares(parameters, schema, "boolean")) { /* as Python writes them */
-        if (is_word(text, length, "True")) return output_text_add(out, "true", 4);
-        if (is_word(text, length, "False")) return output_text_add(out, "false", 5);
-    }
-    bool json = unicode_check(text, length) == length && json_is_value(text, length);
-    if (!json) return output_text_add_quoted(out, text, length);
-    while (length && strchr(" \n\t\r", text[length - 1])) length--;
-    while (length && strchr(" \n\t\r", *text)) {
-        text++;
-        length--;
-    }
-    return output_text_add(out, text, length);
 }

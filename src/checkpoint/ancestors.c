@@ -154,13 +154,9 @@ struct packed {
 static struct layer *need_layer(struct packed *p, unsigned long number)
 {
     if (number >= LAYERS_MAX) return NULL;
-    while (p->layer_capacity <= number) {
-        void *array = p->layers;
-        if (!array_grow(&array, &p->layer_capacity, sizeof *p->layers,
-                        p->directory->arena.allocator))
-            return NULL;
-        p->layers = array;
-    }
+    if (ARRAY_RESERVE(p->layers, p->layer_capacity, number + 1, p->directory->arena.allocator,
+                      NULL) != MF_OK)
+        return NULL;
     for (; p->layer_count <= number; p->layer_count++)
         p->layers[p->layer_count] = (struct layer){ 0 };
     return &p->layers[number];

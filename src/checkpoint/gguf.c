@@ -83,16 +83,14 @@ static mf_status load(struct reader *reader, uint64_t count, const char *what, m
     if (end > HEAD_BYTES_MAX)
         return fail(why, MF_ERR_FORMAT, "%s: the head is longer than %llu bytes, at %.128s",
                     reader->file->path, (unsigned long long)HEAD_BYTES_MAX, what);
-    while (metadata->byte_capacity < max_size(end, HEAD_CHUNK_BYTES)) {
-        void *bytes = metadata->bytes;
-        if (!array_grow(&bytes, &metadata->byte_capacity, 1, metadata->arena.allocator))
-            return fail_memory(why, 2 * metadata->byte_capacity);
-        metadata->bytes = bytes;
-    }
+    mf_status status =
+        ARRAY_RESERVE(metadata->bytes, metadata->byte_capacity, max_size(end, HEAD_CHUNK_BYTES),
+                      metadata->arena.allocator, why);
+    if (status != MF_OK) return status;
     uint64_t target =
         reader->file->size < metadata->byte_capacity ? reader->file->size : metadata->byte_capacity;
-    mf_status status = file_read(reader->file, metadata->bytes + reader->loaded, reader->loaded,
-                                 target - reader->loaded, why);
+    status = file_read(reader->file, metadata->bytes + reader->loaded, reader->loaded,
+                       target - reader->loaded, why);
     if (status == MF_OK) reader->loaded = target;
     return status;
 }
@@ -150,16 +148,8 @@ static mf_status take_text(const char **out, size_t *length, struct reader *read
 
 static bool type_size(size_t *out, uint32_t type)
 {
-    switch (type) {
-#define SIZE_CASE(id, number, bytes, name)                                                         \
-    case number:                                                                                   \
-        *out = bytes;                                                                              \
-        return true;
-        METADATA_TYPE_LIST(SIZE_CASE)
-#undef SIZE_CASE
-    default:
-        return false;
-    }
+    *out = type < METADATA_TYPE_COUNT ? metadata_type_bytes(type) : 0;
+    return type < METADATA_TYPE_COUNT;
 }
 
 static mf_status take_texts(struct metadata_entry *entry, struct reader *reader, mf_error *why)
@@ -167,16 +157,12 @@ static mf_status take_texts(struct metadata_entry *entry, struct reader *reader,
     struct metadata *metadata = reader->metadata;
     entry->starts = metadata->start_count;
     for (uint64_t i = 0; i < entry->count; i++) {
-        if (metadata->start_count == metadata->start_capacity) {
-            void *starts = metadata->starts;
-            if (!array_grow(&starts, &metadata->start_capacity, sizeof *metadata->starts,
-                            metadata->arena.allocator))
-                return fail_memory(why, 2 * metadata->start_capacity * sizeof *metadata->starts);
-            metadata->starts = starts;
-        }
+        mf_status status = ARRAY_RESERVE(metadata->starts, metadata->start_capacity,
+                                         metadata->start_count + 1, metadata->arena.allocator, why);
+        if (status != MF_OK) return status;
         metadata->starts[metadata->start_count++] = reader->at;
         uint64_t length;
-        mf_status status = skip_text(&length, reader, entry->key, why);
+        status = skip_text(&length, reader, entry->key, why);
         if (status != MF_OK) return status;
     }
     return MF_OK;
@@ -230,17 +216,13 @@ static mf_status take_value(struct metadata_entry *entry, struct reader *reader,
 static mf_status take_entry(struct reader *reader, mf_error *why)
 {
     struct metadata *metadata = reader->metadata;
-    if (metadata->count == metadata->capacity) {
-        void *entries = metadata->entries;
-        if (!array_grow(&entries, &metadata->capacity, sizeof *metadata->entries,
-                        metadata->arena.allocator))
-            return fail_memory(why, 2 * metadata->capacity * sizeof *metadata->entries);
-        metadata->entries = entries;
-    }
+    mf_status status = ARRAY_RESERVE(metadata->entries, metadata->capacity, metadata->count + 1,
+                                     metadata->arena.allocator, why);
+    if (status != MF_OK) return status;
     struct metadata_entry *entry = &metadata->entries[metadata->count];
     *entry = (struct metadata_entry){ 0 };
     size_t length = 0;
-    mf_status status = take_text(&entry->key, &length, reader, &metadata->arena, "a key", why);
+    status = take_text(&entry->key, &length, reader, &metadata->arena, "a key", why);
     if (status != MF_OK) return status;
     if (length == 0)
         return fail(why, MF_ERR_FORMAT, "%s: the key before byte %llu is empty", reader->file->path,

@@ -236,7 +236,7 @@ mf_status metadata_need_array(struct metadata_array *out, const struct metadata 
     return metadata_maybe_array(out, metadata, key, kind, why);
 }
 
-static size_t type_bytes(enum metadata_type type)
+size_t metadata_type_bytes(enum metadata_type type)
 {
     static const uint8_t sizes[METADATA_TYPE_COUNT] = {
 #define SIZE_OF(id, number, bytes, name) [number] = bytes,
@@ -256,11 +256,11 @@ int64_t metadata_array_int(const struct metadata_array *array, uint64_t index)
 {
     bool negative;
     uint64_t number =
-        load_whole(&negative, array->type, array->bytes + index * type_bytes(array->type));
+        load_whole(&negative, array->type, array->bytes + index * metadata_type_bytes(array->type));
     return !negative && number > INT64_MAX ? INT64_MAX : (int64_t)number;
 }
 
 double metadata_array_real(const struct metadata_array *array, uint64_t index)
 {
-    return load_real(array->type, array->bytes + index * type_bytes(array->type));
+    return load_real(array->type, array->bytes + index * metadata_type_bytes(array->type));
 }

@@ -43,6 +43,9 @@ enum metadata_type {
         METADATA_TYPE_COUNT
 };
 
+/* Of one value; 0: it varies. */
+size_t metadata_type_bytes(enum metadata_type type);
+
 struct metadata_entry {
     const char *key;
     enum metadata_type type; /* of the value; of the elements when is_array */

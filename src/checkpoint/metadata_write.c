@@ -1,81 +1,44 @@
 /* metadata_write.c: the values of a GGUF file as a GGUF file without tensors. */
+#include "base/array.h"
 #include "base/status.h"
 #include "checkpoint/metadata.h"
 
-#include <stdlib.h>
-
-/* Bytes that grow; the first failure sticks. */
-struct growing {
-    uint8_t *bytes;
-    size_t count, capacity;
-    bool failed;
-};
-
-static void put(struct growing *g, const void *bytes, size_t count)
+static void put_u32(struct byte_buffer *out, uint32_t value)
 {
-    if (g->failed || count == 0) return;
-    if (count > g->capacity - g->count) {
-        size_t wider = max_size(2 * g->capacity, g->count + count + 4096);
-        uint8_t *copy = realloc(g->bytes, wider);
-        if (!copy) {
-            g->failed = true;
-            return;
-        }
-        g->bytes = copy;
-        g->capacity = wider;
-    }
-    memcpy(g->bytes + g->count, bytes, count);
-    g->count += count;
+    byte_buffer_append(out, &value, sizeof value);
 }
 
-static void put_u32(struct growing *g, uint32_t value)
+static void put_u64(struct byte_buffer *out, uint64_t value)
 {
-    put(g, &value, sizeof value);
+    byte_buffer_append(out, &value, sizeof value);
 }
 
-static void put_u64(struct growing *g, uint64_t value)
+static void put_text(struct byte_buffer *out, const char *text, size_t length)
 {
-    put(g, &value, sizeof value);
+    put_u64(out, length);
+    byte_buffer_append(out, text, length);
 }
 
-static void put_text(struct growing *g, const char *text, size_t length)
-{
-    put_u64(g, length);
-    put(g, text, length);
-}
-
-static size_t type_bytes(enum metadata_type type)
-{
-    switch (type) {
-#define SIZE_CASE(id, number, bytes, name)                                                         \
-    case METADATA_##id:                                                                            \
-        return bytes;
-        METADATA_TYPE_LIST(SIZE_CASE)
-#undef SIZE_CASE
-    default:
-        return 0;
-    }
-}
-
-static void put_entry(struct growing *g, const struct metadata *metadata,
+static void put_entry(struct byte_buffer *out, const struct metadata *metadata,
                       const struct metadata_entry *entry)
 {
-    put_text(g, entry->key, strlen(entry->key));
-    put_u32(g, entry->is_array ? METADATA_ARRAY : entry->type);
+    put_text(out, entry->key, strlen(entry->key));
+    put_u32(out, entry->is_array ? METADATA_ARRAY : entry->type);
     if (entry->is_array) {
-        put_u32(g, entry->type);
-        put_u64(g, entry->count);
+        put_u32(out, entry->type);
+        put_u64(out, entry->count);
     } else if (entry->type == METADATA_TEXT) {
-        put_text(g, entry->text, entry->length);
+        put_text(out, entry->text, entry->length);
         return;
     }
     if (entry->type != METADATA_TEXT) {
-        put(g, metadata->bytes + entry->offset, entry->count * type_bytes(entry->type));
+        byte_buffer_append(out, metadata->bytes + entry->offset,
+                           entry->count * metadata_type_bytes(entry->type));
         return;
     }
     for (uint64_t i = 0; i < entry->count; i++) {
         const uint8_t *text = metadata->bytes + metadata->starts[entry->starts + i];
-        put(g, text, 8 + load_u64(text));
+        byte_buffer_append(out, text, 8 + load_u64(text));
     }
 }
 
@@ -88,21 +51,19 @@ static bool is_about_files(const struct metadata_entry *entry)
 mf_status metadata_write_new(uint8_t **out, size_t *bytes, const struct metadata *metadata,
                              mf_error *why)
 {
-    struct growing g = { 0 };
+    struct byte_buffer text = { 0 };
     uint64_t kept = 0;
     for (size_t i = 0; i < metadata->count; i++) kept += !is_about_files(&metadata->entries[i]);
-    put(&g, "GGUF", 4);
-    put_u32(&g, 3);
-    put_u64(&g, 0);
-    put_u64(&g, kept);
+    byte_buffer_append(&text, "GGUF", 4);
+    put_u32(&text, 3);
+    put_u64(&text, 0);
+    put_u64(&text, kept);
     for (size_t i = 0; i < metadata->count; i++)
-        if (!is_about_files(&metadata->entries[i])) put_entry(&g, metadata, &metadata->entries[i]);
-    *out = NULL;
-    *bytes = g.count;
-    if (g.failed) {
-        free(g.bytes);
-        return fail_memory(why, g.capacity);
-    }
-    *out = g.bytes;
-    return MF_OK;
+        if (!is_about_files(&metadata->entries[i]))
+            put_entry(&text, metadata, &metadata->entries[i]);
+    mf_status status = byte_buffer_status(&text, why);
+    if (status != MF_OK) byte_buffer_free(&text);
+    *out = (uint8_t *)text.data;
+    *bytes = text.count;
+    return status;
 }

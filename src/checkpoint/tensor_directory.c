@@ -29,13 +29,9 @@ void tensor_directory_free(struct tensor_directory *directory)
 static mf_status reserve_file(struct file **out, struct tensor_directory *directory,
                               const char **path, mf_error *why)
 {
-    if (directory->file_count == directory->file_capacity) {
-        void *array = directory->files;
-        if (!array_grow(&array, &directory->file_capacity, sizeof *directory->files,
-                        directory->arena.allocator))
-            return fail_memory(why, 2 * directory->file_capacity * sizeof *directory->files);
-        directory->files = array;
-    }
+    mf_status status = ARRAY_RESERVE(directory->files, directory->file_capacity,
+                                     directory->file_count + 1, directory->arena.allocator, why);
+    if (status != MF_OK) return status;
     const char *kept = arena_text(&directory->arena, *path, strlen(*path));
     if (!kept) return fail_memory(why, strlen(*path) + 1);
     *path = kept;
@@ -74,15 +70,11 @@ mf_status tensor_directory_add_absent(struct tensor_directory *directory, uint32
 
 struct tensor *tensor_directory_add(struct tensor_directory *directory)
 {
-    if (directory->count == directory->capacity) {
-        /* Numbers of tensors are 32-bit in the name table. */
-        if (directory->capacity >= UINT32_MAX / 2) return NULL;
-        void *array = directory->tensors;
-        if (!array_grow(&array, &directory->capacity, sizeof *directory->tensors,
-                        directory->arena.allocator))
-            return NULL;
-        directory->tensors = array;
-    }
+    /* Numbers of tensors are 32-bit in the name table. */
+    if (directory->count >= UINT32_MAX / 2 ||
+        ARRAY_RESERVE(directory->tensors, directory->capacity, directory->count + 1,
+                      directory->arena.allocator, NULL) != MF_OK)
+        return NULL;
     struct tensor *tensor = &directory->tensors[directory->count++];
     *tensor = (struct tensor){ 0 };
     return tensor;

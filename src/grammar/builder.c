@@ -1,5 +1,6 @@
 #include "grammar/builder.h"
 
+#include "base/array.h"
 #include "base/status.h"
 
 #include <stdarg.h>
@@ -51,17 +52,6 @@ static void *take(struct grammar_builder *builder, size_t count, size_t size)
 
 /* ------------------------------------------------------------------- rules */
 
-static bool grow_rules(struct grammar_builder *builder)
-{
-    uint32_t capacity = builder->rule_capacity ? builder->rule_capacity * 2 : 64;
-    struct builder_rule *rules = take(builder, capacity, sizeof *rules);
-    if (!rules) return false;
-    if (builder->rule_count) memcpy(rules, builder->rules, builder->rule_count * sizeof *rules);
-    builder->rules = rules;
-    builder->rule_capacity = capacity;
-    return true;
-}
-
 uint32_t builder_add_rule(struct grammar_builder *builder, const char *name)
 {
     if (builder_failed(builder)) return RULE_NONE;
@@ -70,14 +60,13 @@ uint32_t builder_add_rule(struct grammar_builder *builder, const char *name)
                      GRAMMAR_RULE_LIMIT);
         return RULE_NONE;
     }
-    if (builder->rule_count == builder->rule_capacity && !grow_rules(builder)) return RULE_NONE;
+    mf_allocator memory = arena_allocator(&builder->arena);
     struct builder_rule rule = { 0 };
-    if (name) {
-        rule.name = arena_text(&builder->arena, name, strlen(name));
-        if (!rule.name) {
-            builder_fail(builder, MF_ERR_MEMORY, "out of memory for the grammar");
-            return RULE_NONE;
-        }
+    if (name) rule.name = arena_text(&builder->arena, name, strlen(name));
+    if ((name && !rule.name) || ARRAY_RESERVE(builder->rules, builder->rule_capacity,
+                                              builder->rule_count + 1, &memory, NULL) != MF_OK) {
+        builder_fail(builder, MF_ERR_MEMORY, "out of memory for the grammar");
+        return RULE_NONE;
     }
     builder->rules[builder->rule_count] = rule;
     return builder->rule_count++;

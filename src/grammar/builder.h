@@ -74,7 +74,8 @@ struct builder_rule {
 struct grammar_builder {
     struct arena arena;
     struct builder_rule *rules; /* [rule_count] */
-    uint32_t rule_count, rule_capacity;
+    uint32_t rule_count;
+    size_t rule_capacity;
     mf_error error; /* the first one; status MF_OK: none */
 };
 

@@ -5,6 +5,7 @@
  * expression and goes on at `next`.  Sequences are therefore emitted from their end. */
 #include "grammar/analysis.h"
 
+#include "base/array.h"
 #include "base/status.h"
 
 #include <stdlib.h>
@@ -27,7 +28,8 @@ struct compiler {
     struct grammar_builder *builder;
     const mf_allocator *allocator;
     struct grammar_node *nodes; /* from the allocator while they grow */
-    uint32_t node_count, node_capacity;
+    uint32_t node_count;
+    size_t node_capacity;
     uint64_t (*sets)[4]; /* [set_count] bytes as bits; moved to the grammar as classes */
     uint32_t set_count;
     uint32_t set_index[2 * SET_LIMIT]; /* hash of a set → index + 1 */
@@ -46,23 +48,6 @@ struct compiler {
 
 /* ------------------------------------------------------------------- nodes */
 
-static bool grow_nodes(struct compiler *c)
-{
-    uint32_t capacity = c->node_capacity ? c->node_capacity * 2 : 256;
-    const mf_allocator *allocator = c->allocator;
-    struct grammar_node *nodes =
-        allocator->allocate(allocator->user, capacity * sizeof *nodes, CACHE_LINE);
-    if (!nodes) {
-        builder_fail(c->builder, MF_ERR_MEMORY, "out of memory for the grammar");
-        return false;
-    }
-    if (c->node_count) memcpy(nodes, c->nodes, c->node_count * sizeof *nodes);
-    if (c->nodes) allocator->release(allocator->user, c->nodes, c->node_capacity * sizeof *nodes);
-    c->nodes = nodes;
-    c->node_capacity = capacity;
-    return true;
-}
-
 static uint32_t node_new(struct compiler *c, enum grammar_node_kind kind, uint32_t a, uint32_t b)
 {
     if (builder_failed(c->builder)) return NODE_NONE;
@@ -71,7 +56,10 @@ static uint32_t node_new(struct compiler *c, enum grammar_node_kind kind, uint32
                      GRAMMAR_NODE_LIMIT);
         return NODE_NONE;
     }
-    if (c->node_count == c->node_capacity && !grow_nodes(c)) return NODE_NONE;
+    if (ARRAY_RESERVE(c->nodes, c->node_capacity, c->node_count + 1, c->allocator, NULL) != MF_OK) {
+        builder_fail(c->builder, MF_ERR_MEMORY, "out of memory for the grammar");
+        return NODE_NONE;
+    }
     c->nodes[c->node_count] =
         (struct grammar_node){ .kind = (uint8_t)kind, .a = a, .b = b, .cost = GRAMMAR_COST_NEVER };
     return c->node_count++;

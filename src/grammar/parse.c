@@ -2,6 +2,7 @@
 #include "grammar/grammar.h"
 #include "grammar/builder.h"
 
+#include "base/array.h"
 #include "base/status.h"
 
 #include <ctype.h>
@@ -229,16 +230,10 @@ static bool append(struct parser *p, struct item_list *list, const struct expres
 {
     if (!item) return false;
     if (list->count == ITEM_LIMIT) return refuse_at(p, p->at, "this rule has too many parts");
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? list->capacity * 2 : 8;
-        const struct expression **items = arena_take(&p->scratch, capacity, sizeof *items);
-        if (!items) {
-            builder_fail(p->builder, MF_ERR_MEMORY, "out of memory for the grammar");
-            return false;
-        }
-        if (list->count) memcpy(items, list->items, list->count * sizeof *items);
-        list->items = items;
-        list->capacity = capacity;
+    mf_allocator scratch = arena_allocator(&p->scratch);
+    if (ARRAY_RESERVE(list->items, list->capacity, list->count + 1, &scratch, NULL) != MF_OK) {
+        builder_fail(p->builder, MF_ERR_MEMORY, "out of memory for the grammar");
+        return false;
     }
     list->items[list->count++] = item;
     return true;

@@ -5,6 +5,8 @@
  * minLength and maxLength can be worked into its repetitions. */
 #include "grammar/schema_internal.h"
 
+#include "base/array.h"
+
 #include <ctype.h>
 
 enum {
@@ -364,12 +366,10 @@ static struct part *repeated(struct reader *r, struct part *item, uint32_t least
 static bool append(struct reader *r, struct part *list, size_t *capacity, struct part *item)
 {
     if (!item) return false;
-    if (list->item_count == *capacity) {
-        struct part **items = take(r, *capacity ? *capacity * 2 : 8, sizeof *items);
-        if (!items) return false;
-        if (list->item_count) memcpy(items, list->items, list->item_count * sizeof *items);
-        list->items = items;
-        *capacity = *capacity ? *capacity * 2 : 8;
+    mf_allocator memory = arena_allocator(&r->compiler->builder->arena);
+    if (ARRAY_RESERVE(list->items, *capacity, list->item_count + 1, &memory, NULL) != MF_OK) {
+        builder_fail(r->compiler->builder, MF_ERR_MEMORY, "out of memory for the schema");
+        return false;
     }
     list->items[list->item_count++] = item;
     return true;

@@ -236,14 +236,11 @@ static void rebuild_buckets(struct jinja_dict *dict)
 
 static bool grow(struct jinja_run *run, struct jinja_dict *dict)
 {
-    size_t capacity = max_size(4, dict->capacity * 2);
-    struct jinja_entry *entries = jinja_take(run, capacity, sizeof *entries);
-    if (!entries || capacity > UINT32_MAX / 2) return false;
-    if (dict->count) memcpy(entries, dict->entries, dict->count * sizeof *entries);
-    dict->entries = entries;
-    dict->capacity = capacity;
-    if (capacity > SCAN_LIMIT) {
-        dict->bucket_count = capacity * 2; /* a power of two, at most half full */
+    if (dict->capacity > UINT32_MAX / 4 ||
+        !JINJA_RESERVE(run, dict->entries, dict->capacity, dict->count + 1))
+        return false;
+    if (dict->capacity > SCAN_LIMIT) {
+        dict->bucket_count = dict->capacity * 2; /* a power of two, at most half full */
         dict->buckets = jinja_take(run, dict->bucket_count, sizeof *dict->buckets);
         if (!dict->buckets) return false;
         rebuild_buckets(dict);

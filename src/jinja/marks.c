@@ -1,6 +1,7 @@
 #include "jinja/marks.h"
 
 #include "base/arena.h"
+#include "base/array.h"
 #include "jinja/run.h"
 
 #include <stdlib.h>
@@ -23,15 +24,10 @@ static size_t count_before(const struct jinja_run *run, uintptr_t address)
 
 bool jinja_marks_add_region(struct jinja_run *run, char *start, size_t bytes, uint8_t *markup)
 {
-    if (run->region_count == run->region_capacity) {
-        size_t capacity = max_size(16, run->region_capacity * 2);
-        void *larger = realloc(run->regions, capacity * sizeof *run->regions);
-        if (!larger) {
-            jinja_raise(run, JINJA_ERROR_MEMORY, "out of memory");
-            return false;
-        }
-        run->regions = larger;
-        run->region_capacity = capacity;
+    if (ARRAY_RESERVE(run->regions, run->region_capacity, run->region_count + 1, NULL, NULL) !=
+        MF_OK) {
+        jinja_raise(run, JINJA_ERROR_MEMORY, "out of memory");
+        return false;
     }
     size_t at = count_before(run, (uintptr_t)start);
     memmove(run->regions + at + 1, run->regions + at,

@@ -9,19 +9,12 @@
 
 static bool reserve(struct jinja_builder *builder, size_t more)
 {
+    const char *old = builder->data;
     if (builder->run->failed) return false;
     if (builder->capacity - builder->length >= more) return true;
-    size_t capacity = max_size(64, builder->capacity * 2);
-    while (capacity - builder->length < more) {
-        if (capacity > SIZE_MAX / 4) return false;
-        capacity *= 2;
-    }
-    char *data = jinja_take(builder->run, capacity, 1);
-    if (!data) return false;
-    if (builder->length) memcpy(data, builder->data, builder->length);
-    jinja_marks_copy(builder->run, data, builder->data, builder->length);
-    builder->data = data;
-    builder->capacity = capacity;
+    if (!JINJA_RESERVE(builder->run, builder->data, builder->capacity, builder->length + more))
+        return false;
+    jinja_marks_copy(builder->run, builder->data, old, builder->length);
     return true;
 }
 

@@ -19,14 +19,7 @@ void jinja_scope_set(struct jinja_run *run, struct jinja_scope *scope,
 {
     struct jinja_binding *binding = find(scope, name);
     if (!binding) {
-        if (scope->count == scope->capacity) {
-            size_t capacity = max_size(4, scope->capacity * 2);
-            struct jinja_binding *bindings = jinja_take(run, capacity, sizeof *bindings);
-            if (!bindings) return;
-            if (scope->count) memcpy(bindings, scope->bindings, scope->count * sizeof *bindings);
-            scope->bindings = bindings;
-            scope->capacity = capacity;
-        }
+        if (!JINJA_RESERVE(run, scope->bindings, scope->capacity, scope->count + 1)) return;
         binding = &scope->bindings[scope->count++];
         binding->name = name;
     }

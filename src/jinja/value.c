@@ -1,5 +1,6 @@
 #include "jinja/value.h"
 
+#include "base/array.h"
 #include "jinja/run.h"
 #include "base/unicode.h"
 
@@ -39,6 +40,29 @@ void *jinja_take(struct jinja_run *run, size_t count, size_t size)
     run->free_space += bytes;
     run->free_bytes -= bytes;
     return memory;
+}
+
+/* An mf_allocator's functions: what an array outgrew stays in the heap. */
+static void *heap_allocate(void *run, size_t bytes, size_t alignment)
+{
+    (void)alignment; /* of the elements: HEAP_ALIGNMENT is enough */
+    return jinja_take(run, bytes, 1);
+}
+
+static void heap_release(void *run, void *pointer, size_t bytes)
+{
+    (void)run;
+    (void)pointer;
+    (void)bytes;
+}
+
+bool jinja_reserve(struct jinja_run *run, void **array, size_t *capacity, size_t count, size_t size)
+{
+    mf_allocator heap = { run, heap_allocate, heap_release };
+    if (run->failed) return false;
+    if (array_reserve(array, capacity, count, size, &heap, NULL) == MF_OK) return true;
+    jinja_raise(run, JINJA_ERROR_LIMIT, "the template needs too much memory");
+    return false;
 }
 
 bool jinja_charge(struct jinja_run *run, size_t bytes)
@@ -253,14 +277,7 @@ struct jinja_value jinja_sequence(struct jinja_run *run, enum jinja_kind kind, s
 
 bool jinja_append(struct jinja_run *run, struct jinja_sequence *sequence, struct jinja_value item)
 {
-    if (sequence->count == sequence->capacity) {
-        size_t capacity = max_size(4, sequence->capacity * 2);
-        struct jinja_value *items = jinja_take(run, capacity, sizeof *items);
-        if (!items) return false;
-        if (sequence->count) memcpy(items, sequence->items, sequence->count * sizeof *items);
-        sequence->items = items;
-        sequence->capacity = capacity;
-    }
+    if (!JINJA_RESERVE(run, sequence->items, sequence->capacity, sequence->count + 1)) return false;
     sequence->items[sequence->count++] = item;
     return true;
 }

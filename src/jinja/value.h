@@ -102,6 +102,11 @@ struct jinja_dict {
 
 /* Zeroed memory of the rendering; NULL (and a sticky error) when the budget is spent. */
 void *jinja_take(struct jinja_run *run, size_t count, size_t size);
+/* Room in an array of that heap for `count` elements (array_reserve); false after an error. */
+bool jinja_reserve(struct jinja_run *run, void **array, size_t *capacity, size_t count,
+                   size_t size);
+#define JINJA_RESERVE(run, array, capacity, count)                                                 \
+    jinja_reserve((run), (void **)&(array), &(capacity), (count), sizeof *(array))
 
 /* Counts work that is not a step of its own, `bytes` looked at.  False when steps ran out. */
 bool jinja_charge(struct jinja_run *run, size_t bytes);

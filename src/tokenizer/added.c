@@ -14,7 +14,7 @@
 
 mf_status added_set_add(struct added_set *set, struct added_token token, mf_error *why)
 {
-    mf_status status = ARRAY_RESERVE(set->tokens, set->capacity, set->count + 1, why);
+    mf_status status = ARRAY_RESERVE(set->tokens, set->capacity, set->count + 1, NULL, why);
     if (status == MF_OK) set->tokens[set->count++] = token;
     return status;
 }

@@ -140,7 +140,7 @@ static mf_status load_symbols(struct bpe_scratch *scratch, size_t *count,
     *count = 0;
     /* One symbol a byte, three where U+FFFD stands in. */
     size_t most = has_all_bytes(tokenizer, piece) ? piece.length : 3 * piece.length;
-    mf_status status = ARRAY_RESERVE(scratch->symbols, scratch->symbol_capacity, most, why);
+    mf_status status = ARRAY_RESERVE(scratch->symbols, scratch->symbol_capacity, most, NULL, why);
     for (size_t i = 0; status == MF_OK && i < piece.length; i++)
         status = add_byte(scratch->symbols, count, tokenizer, (uint8_t)piece.text[i], why);
     return status;
@@ -156,7 +156,7 @@ static void look_up_pair(struct bpe_symbol *symbol, uint32_t right, const struct
 static mf_status append_symbols(struct token_list *out, const struct bpe_symbol *symbols,
                                 size_t count, mf_error *why)
 {
-    mf_status status = ARRAY_RESERVE(out->ids, out->capacity, out->count + count, why);
+    mf_status status = ARRAY_RESERVE(out->ids, out->capacity, out->count + count, NULL, why);
     if (status != MF_OK) return status;
     for (size_t i = 0; i < count; i++) out->ids[out->count++] = (int32_t)symbols[i].id;
     return MF_OK;
@@ -191,7 +191,7 @@ static size_t merge_short(struct bpe_symbol *symbols, size_t count, const struct
 static mf_status heap_push(struct bpe_scratch *scratch, uint64_t key, mf_error *why)
 {
     mf_status status =
-        ARRAY_RESERVE(scratch->heap, scratch->heap_capacity, scratch->heap_count + 1, why);
+        ARRAY_RESERVE(scratch->heap, scratch->heap_capacity, scratch->heap_count + 1, NULL, why);
     if (status != MF_OK) return status;
     uint64_t *heap = scratch->heap;
     size_t at = scratch->heap_count++;

@@ -14,6 +14,7 @@
 #ifndef TOKENIZER_INTERNAL_H
 #define TOKENIZER_INTERNAL_H
 
+#include "base/array.h"
 #include "base/json.h"
 #include "tokenizer/split.h"
 #include "tokenizer/tokenizer.h"
@@ -25,23 +26,6 @@ enum {
     ADDED_TEXT_LIMIT = 512,          /* bytes of an added token: bounds the scan per position */
     TOKENIZER_FILE_LIMIT = 256 << 20 /* bytes of a tokenizer.json */
 };
-
-/* ---------------------------------------------------------------- growing bytes */
-
-struct byte_buffer {
-    char *data;
-    size_t count, capacity;
-};
-
-/* Room for `more` further bytes. */
-mf_status byte_buffer_reserve(struct byte_buffer *buffer, size_t more, mf_error *why);
-mf_status byte_buffer_append(struct byte_buffer *buffer, const char *bytes, size_t count,
-                             mf_error *why);
-
-/* Makes room in `*array` of `size`-byte elements for `count` of them, doubling. */
-mf_status array_reserve(void **array, size_t *capacity, size_t count, size_t size, mf_error *why);
-#define ARRAY_RESERVE(array, capacity, count, why)                                                 \
-    array_reserve((void **)&(array), &(capacity), (count), sizeof *(array), (why))
 
 /* ------------------------------------------------------------------- vocabulary */
 

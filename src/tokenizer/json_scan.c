@@ -136,7 +136,7 @@ static bool append_escape(struct byte_buffer *out, const char **at, const char *
         if ((*at)[1] != 'u' || !read_unicode_escape(&character, at, end)) return false;
         count = utf8_encode(bytes, character);
     }
-    return byte_buffer_append(out, bytes, count, NULL) == MF_OK;
+    return byte_buffer_append(out, bytes, count);
 }
 
 static bool unescape(struct text_span *out, struct byte_buffer *scratch, struct text_span raw)
@@ -146,7 +146,7 @@ static bool unescape(struct text_span *out, struct byte_buffer *scratch, struct 
     while (at < end) {
         const char *escape = memchr(at, '\\', (size_t)(end - at));
         const char *until = escape ? escape : end;
-        if (byte_buffer_append(scratch, at, (size_t)(until - at), NULL) != MF_OK) return false;
+        if (!byte_buffer_append(scratch, at, (size_t)(until - at))) return false;
         at = until;
         if (at < end && !append_escape(scratch, &at, end)) return false;
     }

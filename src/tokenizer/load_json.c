@@ -39,7 +39,7 @@ static mf_status read_vocabulary(struct tokenizer *tokenizer, const struct sourc
         if (json_take(&cursor, '}')) break;
         good = json_take(&cursor, ',');
     }
-    free(scratch.data);
+    byte_buffer_free(&scratch);
     if (!good)
         return fail(source->why, MF_ERR_FORMAT,
                     "%s: model.vocab: after %zu tokens, a string and its id were expected",
@@ -75,8 +75,8 @@ static mf_status read_merges(struct tokenizer *tokenizer, const struct source *s
         if (json_take(&cursor, ']')) break;
         good = json_take(&cursor, ',');
     }
-    free(scratch[0].data);
-    free(scratch[1].data);
+    byte_buffer_free(&scratch[0]);
+    byte_buffer_free(&scratch[1]);
     if (!good)
         return fail(
             source->why, MF_ERR_FORMAT,
@@ -113,7 +113,6 @@ static void find_model(struct source *source, const char *json, size_t length)
 static mf_status parse_rest(struct source *source, const char *json, size_t length)
 {
     struct byte_buffer text = { 0 };
-    mf_status status = MF_OK;
     const char *at = json;
     find_model(source, json, length);
     bool merges_first = source->merges.length && source->merges.text < source->vocabulary.text;
@@ -122,17 +121,17 @@ static mf_status parse_rest(struct source *source, const char *json, size_t leng
         cuts[0] = source->merges;
         cuts[1] = source->vocabulary;
     }
-    for (int i = 0; i < 2 && status == MF_OK; i++) {
+    for (int i = 0; i < 2; i++) {
         if (cuts[i].length == 0) continue;
-        status = byte_buffer_append(&text, at, (size_t)(cuts[i].text - at), source->why);
-        if (status == MF_OK) status = byte_buffer_append(&text, "null", 4, source->why);
+        byte_buffer_append(&text, at, (size_t)(cuts[i].text - at));
+        byte_buffer_append_text(&text, "null");
         at = cuts[i].text + cuts[i].length;
     }
-    if (status == MF_OK)
-        status = byte_buffer_append(&text, at, (size_t)(json + length - at), source->why);
+    byte_buffer_append(&text, at, (size_t)(json + length - at));
+    mf_status status = byte_buffer_status(&text, source->why);
     if (status == MF_OK)
         status = json_parse_new(&source->root, text.data, text.count, source->where, source->why);
-    free(text.data);
+    byte_buffer_free(&text);
     return status;
 }
 

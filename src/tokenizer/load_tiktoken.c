@@ -27,7 +27,7 @@ static int base64_value(char c)
 }
 
 /* Decodes up to the first character that is none of base64's, and the padding after it. */
-static const char *decode_base64(struct byte_buffer *out, const char *at, mf_error *why)
+static const char *decode_base64(struct byte_buffer *out, const char *at)
 {
     uint32_t bits = 0;
     unsigned count = 0;
@@ -38,7 +38,7 @@ static const char *decode_base64(struct byte_buffer *out, const char *at, mf_err
         if (count < 8) continue;
         count -= 8;
         char byte = (char)(bits >> count);
-        if (byte_buffer_append(out, &byte, 1, why) != MF_OK) return NULL;
+        byte_buffer_append(out, &byte, 1);
     }
     while (*at == '=') at++;
     return at;
@@ -49,8 +49,8 @@ static mf_status read_line(struct tokenizer *tokenizer, struct byte_buffer scrat
                            const char **at, const char *path, mf_error *why)
 {
     char *end;
-    const char *rest = decode_base64(&scratch[0], *at, why);
-    if (!rest) return MF_ERR_MEMORY;
+    const char *rest = decode_base64(&scratch[0], *at);
+    if (scratch[0].failed) return byte_buffer_status(&scratch[0], why);
     bool good = *rest == ' ' && rest[1] >= '0' && rest[1] <= '9' && scratch[0].count > 0;
     unsigned long long rank = good ? strtoull(rest + 1, &end, 10) : 0;
     if (!good || (*end != '\n' && *end != '\0'))
@@ -71,8 +71,8 @@ static mf_status read_lines(struct tokenizer *tokenizer, const char *text, const
     struct byte_buffer scratch[2] = { { 0 } };
     mf_status status = MF_OK;
     while (status == MF_OK && *text) status = read_line(tokenizer, scratch, &text, path, why);
-    free(scratch[0].data);
-    free(scratch[1].data);
+    byte_buffer_free(&scratch[0]);
+    byte_buffer_free(&scratch[1]);
     return status;
 }
 

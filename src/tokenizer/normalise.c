@@ -101,7 +101,7 @@ static mf_status decompose(struct code_points *out, const char *text, size_t len
     enum { LONGEST = 32 }; /* characters that one can decompose into: 4 in Unicode so far */
     out->count = 0;
     for (size_t at = 0; at < length;) {
-        mf_status status = ARRAY_RESERVE(out->data, out->capacity, out->count + LONGEST, why);
+        mf_status status = ARRAY_RESERVE(out->data, out->capacity, out->count + LONGEST, NULL, why);
         if (status != MF_OK) return status;
         uint32_t character;
         int boundary = 0; /* of grapheme clusters: unused */
@@ -150,7 +150,7 @@ static mf_status order_all_marks(struct code_points *text, struct code_points *s
         while (end < text->count && combining_class(text->data[end]) != 0) end++;
         size_t count = end - at;
         if (count > FEW) {
-            mf_status status = ARRAY_RESERVE(spare->data, spare->capacity, count, why);
+            mf_status status = ARRAY_RESERVE(spare->data, spare->capacity, count, NULL, why);
             if (status != MF_OK) return status;
             order_marks(text->data + at, count, spare->data);
         } else {
@@ -167,8 +167,8 @@ static mf_status append_stretch(struct byte_buffer *out, struct code_points scra
     struct code_points *points = &scratch[0];
     mf_status status = decompose(points, text, length, why);
     if (status == MF_OK) status = order_all_marks(points, &scratch[1], why);
-    if (status == MF_OK) status = byte_buffer_reserve(out, points->count * UTF8_MAX, why);
     if (status != MF_OK) return status;
+    if (!byte_buffer_reserve(out, points->count * UTF8_MAX)) return byte_buffer_status(out, why);
     utf8proc_ssize_t count = utf8proc_normalize_utf32(points->data, (utf8proc_ssize_t)points->count,
                                                       UTF8PROC_COMPOSE | UTF8PROC_STABLE);
     for (utf8proc_ssize_t i = 0; i < count; i++)
@@ -184,7 +184,7 @@ mf_status text_append_nfc(struct byte_buffer *out, const char *text, size_t leng
         size_t unstable = find_unstable(text, at, length);
         size_t begin = unstable < length ? step_back(text, at, unstable) : length;
         size_t end = find_stable(text, unstable, length);
-        status = byte_buffer_append(out, text + at, begin - at, why);
+        if (!byte_buffer_append(out, text + at, begin - at)) status = byte_buffer_status(out, why);
         if (status == MF_OK && begin < end)
             status = append_stretch(out, scratch, text + begin, end - begin, why);
         at = end;

@@ -247,21 +247,21 @@ static bool is_utf8(const char *text, size_t length)
 static mf_status patch_text(struct patched_text *out, const char *text, size_t length,
                             mf_error *why)
 {
-    mf_status status = MF_OK;
-    for (size_t at = 0; status == MF_OK && at < length;) {
+    mf_status status;
+    for (size_t at = 0; at < length;) {
         uint32_t character;
         size_t bytes = utf8_decode(&character, text + at, length - at);
         if (character == UTF8_INVALID) {
-            status = ARRAY_RESERVE(out->bytes, out->byte_capacity, out->byte_count + 1, why);
-            if (status != MF_OK) break;
+            status = ARRAY_RESERVE(out->bytes, out->byte_capacity, out->byte_count + 1, NULL, why);
+            if (status != MF_OK) return status;
             out->bytes[out->byte_count++] = (struct patched_byte){ out->text.count, text[at] };
-            status = byte_buffer_append(&out->text, stand_in, STAND_IN_LENGTH, why);
+            byte_buffer_append(&out->text, stand_in, STAND_IN_LENGTH);
         } else {
-            status = byte_buffer_append(&out->text, text + at, bytes, why);
+            byte_buffer_append(&out->text, text + at, bytes);
         }
         at += bytes;
     }
-    return status;
+    return byte_buffer_status(&out->text, why);
 }
 
 /* A piece_function: puts the bytes back. */
@@ -269,23 +269,22 @@ static mf_status deliver_restored(void *context, const char *piece, size_t lengt
 {
     struct patched_text *patched = context;
     size_t at = (size_t)(piece - patched->text.data), end = at + length;
-    mf_status status = MF_OK;
     patched->piece.count = 0;
     /* Stand-ins in text that a step dropped. */
     while (patched->next < patched->byte_count && patched->bytes[patched->next].at < at)
         patched->next++;
-    while (status == MF_OK && at < end) {
+    while (at < end) {
         const struct patched_byte *byte = &patched->bytes[patched->next];
         bool more = patched->next < patched->byte_count && byte->at < end;
         size_t until = more ? byte->at : end;
-        status = byte_buffer_append(&patched->piece, patched->text.data + at, until - at, why);
+        byte_buffer_append(&patched->piece, patched->text.data + at, until - at);
         at = until;
-        if (!more || status != MF_OK) continue;
-        status = byte_buffer_append(&patched->piece, &byte->byte, 1, why);
+        if (!more) continue;
+        byte_buffer_append(&patched->piece, &byte->byte, 1);
         at += STAND_IN_LENGTH;
         patched->next++;
     }
-    if (status != MF_OK) return status;
+    if (patched->piece.failed) return byte_buffer_status(&patched->piece, why);
     return patched->deliver(patched->context, patched->piece.data, patched->piece.count, why);
 }
 
@@ -301,9 +300,9 @@ static mf_status run_patched(struct split_run *run, const char *text, size_t len
         run->piece = patched.deliver;
         run->context = patched.context;
     }
-    free(patched.text.data);
+    byte_buffer_free(&patched.text);
     free(patched.bytes);
-    free(patched.piece.data);
+    byte_buffer_free(&patched.piece);
     return status;
 }
 

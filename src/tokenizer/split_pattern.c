@@ -38,11 +38,6 @@ struct reader {
     unsigned depth; /* of classes */
 };
 
-static mf_status append_text(struct byte_buffer *out, const char *text, mf_error *why)
-{
-    return byte_buffer_append(out, text, strlen(text), why);
-}
-
 static mf_status refuse(struct reader *reader, const char *what)
 {
     return fail(reader->why, MF_ERR_UNSUPPORTED, "%s: the pattern %.200s: %s", reader->where,
@@ -76,13 +71,11 @@ static mf_status copy_property(struct byte_buffer *out, struct reader *reader)
     size_t length = (size_t)(close - name);
     bool has_kind = memchr(name, ':', length) || memchr(name, '=', length);
 
-    mf_status status =
-        byte_buffer_append(out, reader->at, (size_t)(name - reader->at), reader->why);
-    if (status == MF_OK && length > 2 && !has_kind && is_script(name, length))
-        status = append_text(out, "sc:", reader->why);
-    if (status == MF_OK) status = byte_buffer_append(out, name, length + 1, reader->why);
+    byte_buffer_append(out, reader->at, (size_t)(name - reader->at));
+    if (length > 2 && !has_kind && is_script(name, length)) byte_buffer_append_text(out, "sc:");
+    byte_buffer_append(out, name, length + 1);
     reader->at = close + 1;
-    return status;
+    return MF_OK;
 }
 
 /* One escape, inside a class or outside. */
@@ -97,10 +90,9 @@ static mf_status copy_escape(struct byte_buffer *out, struct reader *reader, boo
     const char *text = NULL;
     if (letter == 's') text = in_class ? SPACE_MEMBERS : "[" SPACE_MEMBERS "]";
     if (letter == 'S') text = in_class ? NOT_SPACE_MEMBERS : "[^" SPACE_MEMBERS "]";
-    mf_status status = text ? append_text(out, text, reader->why)
-                            : byte_buffer_append(out, reader->at, 2, reader->why);
+    byte_buffer_append(out, text ? text : reader->at, text ? strlen(text) : 2);
     reader->at += 2;
-    return status;
+    return MF_OK;
 }
 
 /* --------------------------------------------------------------------- classes */
@@ -114,8 +106,8 @@ struct operand {
 
 static void operand_free(struct operand *operand)
 {
-    free(operand->members.data);
-    free(operand->nested.data);
+    byte_buffer_free(&operand->members);
+    byte_buffer_free(&operand->nested);
 }
 
 static mf_status copy_class(struct byte_buffer *out, struct reader *reader);
@@ -135,36 +127,32 @@ static mf_status read_operand(struct operand *operand, struct reader *reader, bo
         } else if (at[0] == '[' && at[1] == ':') {
             status = refuse(reader, "[:name:] in a class is not supported");
         } else if (*at == '[') {
-            status = append_text(&operand->nested, "|", reader->why);
-            if (status == MF_OK) status = copy_class(&operand->nested, reader);
+            byte_buffer_append_text(&operand->nested, "|");
+            status = copy_class(&operand->nested, reader);
         } else {
-            status = byte_buffer_append(&operand->members, at, 1, reader->why);
+            byte_buffer_append(&operand->members, at, 1);
             reader->at++;
         }
     }
-    return status;
+    if (status == MF_OK) status = byte_buffer_status(&operand->nested, reader->why);
+    return status == MF_OK ? byte_buffer_status(&operand->members, reader->why) : status;
 }
 
 /* A pattern for one character: "[a]", or "(?:[a]|[^b])" where classes stand beside. */
-static mf_status write_operand(struct byte_buffer *out, const struct operand *operand, bool negated,
-                               mf_error *why)
+static void write_operand(struct byte_buffer *out, const struct operand *operand, bool negated)
 {
-    mf_status status = MF_OK;
     bool group = operand->nested.count > 0;
     bool members = operand->members.count > 0;
-    if (group) status = append_text(out, "(?:", why);
-    if (status == MF_OK && members) {
-        status = append_text(out, negated ? "[^" : "[", why);
-        if (status == MF_OK)
-            status = byte_buffer_append(out, operand->members.data, operand->members.count, why);
-        if (status == MF_OK) status = append_text(out, "]", why);
+    if (group) byte_buffer_append_text(out, "(?:");
+    if (members) {
+        byte_buffer_append_text(out, negated ? "[^" : "[");
+        byte_buffer_append(out, operand->members.data, operand->members.count);
+        byte_buffer_append_text(out, "]");
     }
     size_t skip = members ? 0 : 1; /* the bar */
-    if (status == MF_OK && group)
-        status =
-            byte_buffer_append(out, operand->nested.data + skip, operand->nested.count - skip, why);
-    if (status == MF_OK && group) status = append_text(out, ")", why);
-    return status;
+    if (!group) return;
+    byte_buffer_append(out, operand->nested.data + skip, operand->nested.count - skip);
+    byte_buffer_append_text(out, ")");
 }
 
 /* "&&b&&c" as looks ahead, before the first operand. */
@@ -174,31 +162,31 @@ static mf_status copy_intersection(struct byte_buffer *out, struct reader *reade
     while (status == MF_OK && reader->at[0] == '&' && reader->at[1] == '&') {
         struct operand operand = { 0 };
         reader->at += 2;
-        status = append_text(out, "(?=", reader->why);
-        if (status == MF_OK) status = read_operand(&operand, reader, false);
+        byte_buffer_append_text(out, "(?=");
+        status = read_operand(&operand, reader, false);
         if (status == MF_OK && operand.members.count + operand.nested.count == 0)
             status = refuse(reader, "&& has nothing on one side");
-        if (status == MF_OK) status = write_operand(out, &operand, false, reader->why);
-        if (status == MF_OK) status = append_text(out, ")", reader->why);
+        write_operand(out, &operand, false);
+        byte_buffer_append_text(out, ")");
         operand_free(&operand);
     }
     return status;
 }
 
 /* The parts of a class between its brackets, written to `out` as one group or class. */
-static mf_status write_class(struct byte_buffer *out, const struct operand *first,
-                             const struct byte_buffer *looks, bool negated, mf_error *why)
+static void write_class(struct byte_buffer *out, const struct operand *first,
+                        const struct byte_buffer *looks, bool negated)
 {
     bool plain = looks->count == 0 && first->nested.count == 0;
-    if (plain) return write_operand(out, first, negated, why);
-
+    if (plain) {
+        write_operand(out, first, negated);
+        return;
+    }
     /* Negated, none of it: any character at which it does not match. */
-    mf_status status = append_text(out, negated ? "(?:(?!" : "(?:", why);
-    if (status == MF_OK && looks->count)
-        status = byte_buffer_append(out, looks->data, looks->count, why);
-    if (status == MF_OK) status = write_operand(out, first, false, why);
-    if (status == MF_OK) status = append_text(out, negated ? ")(?s:.))" : ")", why);
-    return status;
+    byte_buffer_append_text(out, negated ? "(?:(?!" : "(?:");
+    byte_buffer_append(out, looks->data, looks->count);
+    write_operand(out, first, false);
+    byte_buffer_append_text(out, negated ? ")(?s:.))" : ")");
 }
 
 /* A whole class, reader->at on its opening bracket. */
@@ -217,12 +205,13 @@ static mf_status copy_class(struct byte_buffer *out, struct reader *reader)
         status = refuse(reader, "a class is empty");
     if (status == MF_OK) status = copy_intersection(&looks, reader);
     if (status == MF_OK && *reader->at != ']') status = refuse(reader, "a class is not closed");
+    if (status == MF_OK) status = byte_buffer_status(&looks, reader->why);
     if (status == MF_OK) {
         reader->at++;
-        status = write_class(out, &first, &looks, negated, reader->why);
+        write_class(out, &first, &looks, negated);
     }
     operand_free(&first);
-    free(looks.data);
+    byte_buffer_free(&looks);
     reader->depth--;
     return status;
 }
@@ -242,14 +231,15 @@ mf_status split_pattern_rewrite_new(char **out, const char *pattern, const char 
         } else if (*reader.at == '[') {
             status = copy_class(&text, &reader);
         } else {
-            status = byte_buffer_append(&text, reader.at, 1, why);
+            byte_buffer_append(&text, reader.at, 1);
             reader.at++;
         }
     }
-    if (status == MF_OK) status = byte_buffer_append(&text, "", 1, why);
+    byte_buffer_append_text(&text, ""); /* an empty pattern is a text, too */
+    if (status == MF_OK) status = byte_buffer_status(&text, why);
     if (status == MF_OK)
         *out = text.data;
     else
-        free(text.data);
+        byte_buffer_free(&text);
     return status;
 }

@@ -135,7 +135,7 @@ static mf_status add_byte_tokens(struct tokenizer *tokenizer, const struct token
             status = vocabulary_add(&tokenizer->vocabulary, id,
                                     (struct text_span){ text.data, text.count }, false, where, why);
     }
-    free(text.data);
+    byte_buffer_free(&text);
     tokenizer->decode_only = true;
     return status == MF_OK ? tokenizer_index(tokenizer, false, where, why) : status;
 }

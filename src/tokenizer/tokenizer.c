@@ -13,7 +13,7 @@ void token_list_free(struct token_list *list)
 
 mf_status token_list_append(struct token_list *list, int32_t id, mf_error *why)
 {
-    mf_status status = ARRAY_RESERVE(list->ids, list->capacity, list->count + 1, why);
+    mf_status status = ARRAY_RESERVE(list->ids, list->capacity, list->count + 1, NULL, why);
     if (status == MF_OK) list->ids[list->count++] = id;
     return status;
 }
@@ -271,7 +271,7 @@ static mf_status encode(struct encoding *encoding, struct text_span text, mf_err
     mf_status status = encode_around(encoding, &encoding->tokenizer->added, text, encode_raw, why);
     if (status != MF_OK) encoding->out->count = count_before;
     bpe_scratch_free(&encoding->scratch);
-    free(encoding->normalised.data);
+    byte_buffer_free(&encoding->normalised);
     return status;
 }
 

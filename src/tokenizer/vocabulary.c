@@ -12,35 +12,6 @@ struct token_bucket {
     uint32_t bytes, bytes_length;
 };
 
-mf_status array_reserve(void **array, size_t *capacity, size_t count, size_t size, mf_error *why)
-{
-    if (count <= *capacity) return MF_OK;
-    size_t wanted = max_size(max_size(count, 16), *capacity + *capacity / 2);
-    uint64_t bytes;
-    if (!checked_multiply(&bytes, wanted, size) || bytes > SIZE_MAX / 2)
-        return fail_memory(why, SIZE_MAX);
-    void *grown = realloc(*array, bytes);
-    if (!grown) return fail_memory(why, bytes);
-    *array = grown;
-    *capacity = wanted;
-    return MF_OK;
-}
-
-mf_status byte_buffer_reserve(struct byte_buffer *buffer, size_t more, mf_error *why)
-{
-    return ARRAY_RESERVE(buffer->data, buffer->capacity, buffer->count + more, why);
-}
-
-mf_status byte_buffer_append(struct byte_buffer *buffer, const char *bytes, size_t count,
-                             mf_error *why)
-{
-    mf_status status = byte_buffer_reserve(buffer, count, why);
-    if (status != MF_OK) return status;
-    if (count) memcpy(buffer->data + buffer->count, bytes, count);
-    buffer->count += count;
-    return MF_OK;
-}
-
 /* ------------------------------------------------------------ the byte alphabet */
 
 /* Byte-level strings write a byte as the character of the same number where that one is
@@ -85,12 +56,12 @@ static uint32_t character_of_byte(uint8_t byte)
 
 mf_status byte_level_append(struct byte_buffer *out, struct text_span bytes, mf_error *why)
 {
-    mf_status status = byte_buffer_reserve(out, 2 * bytes.length, why);
-    for (size_t i = 0; status == MF_OK && i < bytes.length; i++) {
+    if (!byte_buffer_reserve(out, 2 * bytes.length)) return byte_buffer_status(out, why);
+    for (size_t i = 0; i < bytes.length; i++) {
         uint32_t character = character_of_byte((uint8_t)bytes.text[i]);
         out->count += utf8_encode(out->data + out->count, character);
     }
-    return status;
+    return MF_OK;
 }
 
 /* ------------------------------------------------------------------------ tokens */
@@ -99,8 +70,7 @@ static mf_status store_token(struct vocabulary *vocabulary, struct token_entry *
                              struct text_span text, bool literal, mf_error *why)
 {
     struct byte_buffer *blob = &vocabulary->blob;
-    mf_status status = byte_buffer_reserve(blob, 2 * text.length + 1, why);
-    if (status != MF_OK) return status;
+    if (!byte_buffer_reserve(blob, 2 * text.length + 1)) return byte_buffer_status(blob, why);
     if (blob->count > UINT32_MAX - 2 * TOKEN_TEXT_LIMIT)
         return fail(why, MF_ERR_FORMAT, "the vocabulary's tokens have more than 4 GB");
 
@@ -130,7 +100,8 @@ static mf_status store_single_bytes(struct vocabulary *vocabulary, mf_error *why
 {
     char bytes[256];
     for (unsigned byte = 0; byte < 256; byte++) bytes[byte] = (char)byte;
-    return byte_buffer_append(&vocabulary->blob, bytes, sizeof bytes, why);
+    byte_buffer_append(&vocabulary->blob, bytes, sizeof bytes);
+    return byte_buffer_status(&vocabulary->blob, why);
 }
 
 void vocabulary_make_byte(struct vocabulary *vocabulary, int32_t id, uint8_t byte)
@@ -149,7 +120,7 @@ mf_status vocabulary_add(struct vocabulary *vocabulary, uint64_t id, struct text
     if (text.length > TOKEN_TEXT_LIMIT)
         return fail(why, MF_ERR_FORMAT, "%s: token %llu has %zu bytes, at most %d are accepted",
                     where, (unsigned long long)id, text.length, TOKEN_TEXT_LIMIT);
-    mf_status status = ARRAY_RESERVE(vocabulary->entries, vocabulary->capacity, id + 1, why);
+    mf_status status = ARRAY_RESERVE(vocabulary->entries, vocabulary->capacity, id + 1, NULL, why);
     if (status == MF_OK && vocabulary->blob.count == 0)
         status = store_single_bytes(vocabulary, why);
     if (status != MF_OK) return status;
@@ -175,7 +146,7 @@ const struct token_entry *vocabulary_entry(const struct vocabulary *vocabulary, 
 void vocabulary_free(struct vocabulary *vocabulary)
 {
     free(vocabulary->entries);
-    free(vocabulary->blob.data);
+    byte_buffer_free(&vocabulary->blob);
     free(vocabulary->buckets);
 }
 

@@ -73,12 +73,12 @@ static void read_back(const struct answer_form *form, size_t step)
     for (size_t i = 0; i < message.call_count; i++) {
         const struct output_call *call = &message.calls[i];
         json_t *arguments =
-            json_loadb(call->arguments, call->arguments_length, JSON_ALLOW_NUL, NULL);
+            json_loadb(call->arguments.data, call->arguments.count, JSON_ALLOW_NUL, NULL);
         require(call->complete && strcmp(call->name, "tool") == 0, "not the tool", form);
         require(json_is_object(arguments), "no object", form);
         json_decref(arguments);
     }
-    require(!message.content, "left over", form);
+    require(!message.content.data, "left over", form);
     output_parser_free(parser);
     output_message_clear(&message);
 }

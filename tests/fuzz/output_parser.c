@@ -42,20 +42,20 @@ static void parse(struct output_message *out, struct output_options options, con
     output_parser_free(parser);
 }
 
-static bool same(const char *a, size_t a_length, const char *b, size_t b_length)
+static bool same(const struct byte_buffer *a, const struct byte_buffer *b)
 {
-    return a_length == b_length && (!a_length || memcmp(a, b, a_length) == 0);
+    return a->count == b->count && (!a->count || memcmp(a->data, b->data, a->count) == 0);
 }
 
 static void compare(const struct output_message *a, const struct output_message *b)
 {
-    if (!same(a->reasoning, a->reasoning_length, b->reasoning, b->reasoning_length)) abort();
-    if (!same(a->content, a->content_length, b->content, b->content_length)) abort();
+    if (!same(&a->reasoning, &b->reasoning)) abort();
+    if (!same(&a->content, &b->content)) abort();
     if (a->call_count != b->call_count) abort();
     for (size_t i = 0; i < a->call_count; i++) {
         const struct output_call *x = &a->calls[i], *y = &b->calls[i];
         if (strcmp(x->name, y->name) != 0 || !x->complete || !y->complete) abort();
-        if (!same(x->arguments, x->arguments_length, y->arguments, y->arguments_length)) abort();
+        if (!same(&x->arguments, &y->arguments)) abort();
     }
 }
 
@@ -80,7 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (output_message_json_new(&json, &whole, NULL) != MF_OK) abort();
     if (!json_is_value(json, strlen(json))) abort();
     for (size_t i = 0; i < whole.call_count; i++)
-        if (whole.calls[i].arguments[0] != '{') abort();
+        if (whole.calls[i].arguments.data[0] != '{') abort();
     free(json);
     output_message_clear(&whole);
     output_message_clear(&held);

@@ -107,11 +107,11 @@ static void write_calls(const struct generator *g, const struct answer_form *for
         output_parser_feed(parser, g->text, g->length, &why) != MF_OK ||
         output_parser_finish(parser, &why) != MF_OK)
         stop(form->family->name, &why);
-    if (message.call_count == 0 || message.content) stop("a call was not read back", NULL);
+    if (message.call_count == 0 || message.content.data) stop("a call was not read back", NULL);
     for (size_t i = 0; i < message.call_count; i++) {
         const struct output_call *call = &message.calls[i];
         if (!call->complete || strcmp(call->name, "f") != 0) stop("not the tool", NULL);
-        write_text(call->arguments, call->arguments_length, schema, limit);
+        write_text(call->arguments.data, call->arguments.count, schema, limit);
     }
     output_parser_free(parser);
     output_message_clear(&message);

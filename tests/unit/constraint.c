@@ -624,20 +624,20 @@ static void check_answer(const struct answer_form *form, const struct answer_tex
     assert_int_equal(whole.call_count, bytes.call_count);
     for (size_t i = 0; i < whole.call_count; i++) {
         const struct output_call *call = &whole.calls[i];
-        json_t *arguments = json_loads(call->arguments, 0, NULL);
+        json_t *arguments = json_loads(call->arguments.data, 0, NULL);
         if (!call->complete || !arguments_fit(call->name, arguments) ||
-            !same_text(call->arguments, bytes.calls[i].arguments))
-            fail_msg("%s: %s %s in %.*s", form->family->name, call->name, call->arguments,
+            !same_text(call->arguments.data, bytes.calls[i].arguments.data))
+            fail_msg("%s: %s %s in %.*s", form->family->name, call->name, call->arguments.data,
                      (int)text->length, text->bytes);
         json_decref(arguments);
     }
     /* Nothing of a call is left over as text. */
     const struct output_family *family = form->family;
     const char *begin = family->section_begin ? family->section_begin : family->call_begin;
-    if (whole.content && strstr(whole.content, begin))
+    if (whole.content.data && strstr(whole.content.data, begin))
         fail_msg("%s: %s is left of %.*s", family->name, begin, (int)text->length, text->bytes);
-    assert_true(same_text(whole.content, bytes.content));
-    assert_true(same_text(whole.reasoning, bytes.reasoning));
+    assert_true(same_text(whole.content.data, bytes.content.data));
+    assert_true(same_text(whole.reasoning.data, bytes.reasoning.data));
     output_message_clear(&whole);
     output_message_clear(&bytes);
 }

@@ -418,7 +418,7 @@ static void a_long_output_takes_linear_time(void **state)
             assert_int_equal(output_parser_feed(parser, text + j, 1, &why), MF_OK);
         assert_int_equal(output_parser_finish(parser, &why), MF_OK);
         assert_int_equal(message.call_count, 0);
-        assert_true(message.content_length + message.reasoning_length + 16 > used);
+        assert_true(message.content.count + message.reasoning.count + 16 > used);
         output_parser_free(parser);
         output_message_clear(&message);
         free(text);
