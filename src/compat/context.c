@@ -1,18 +1,8 @@
 /* context.c: one sequence behind one handle, on top of engine, model and sequence. */
-#include "moeflux_compat.h"
+#include "compat/handles.h"
 
-#include "api/handles.h"
 #include "base/file.h"
 #include "base/status.h"
-
-struct mf_context {
-    mf_engine *engine;
-    mf_model *model;
-    mf_sequence *sequence;
-};
-
-/* What a context's sequence may hold, unless the model's own limit is lower. */
-enum { CONTEXT_POSITIONS = 8192 };
 
 /* The ancestors' parent directory, which has mlx/config.json: two up from the weights. */
 static mf_status parent_of_weights(char out[PATH_CAPACITY], const char *weights, mf_error *why)
@@ -36,47 +26,57 @@ static mf_status parent_of_weights(char out[PATH_CAPACITY], const char *weights,
 }
 
 static mf_status open_model(mf_context *context, const char *weights,
-                            const struct ancestors_paths *ancestors, uint32_t experts_per_tok,
-                            mf_error *why)
+                            const mf_context_options *options, mf_error *why)
 {
-    mf_model_options options = { .struct_size = sizeof options,
-                                 .experts_per_token = experts_per_tok };
-    if (!ancestors) return mf_model_open(&context->model, context->engine, weights, &options, why);
+    mf_model_options own = { .struct_size = sizeof own,
+                             .memory_bytes = options->memory_bytes,
+                             .context_length = options->context_length,
+                             .experts_per_token = options->experts_per_tok };
+    if (!options->manifest)
+        return mf_model_open(&context->model, context->engine, weights, &own, why);
+    struct ancestors_paths ancestors = { weights, options->manifest, options->experts_dir,
+                                         options->use_2bit };
     char parent[PATH_CAPACITY];
     mf_status status = parent_of_weights(parent, weights, why);
     if (status != MF_OK) return status;
-    return api_model_open(&context->model, context->engine, parent, ancestors, &options, why);
+    return api_model_open(&context->model, context->engine, parent, &ancestors, &own, why);
+}
+
+mf_status mf_context_open_with(mf_context **out, const char *weights,
+                               const mf_context_options *options, mf_error *why)
+{
+    if (!out) return api_missing(why, "out");
+    *out = NULL;
+    if (!weights) return api_missing(why, "weights");
+    mf_context_options own;
+    mf_status status = api_options_in(&own, sizeof own, options, "MF_CONTEXT_OPTIONS_INIT", why);
+    if (status != MF_OK) return status;
+    mf_context *context = api_new_handle(&allocator_heap, sizeof *context);
+    if (!context) return fail_memory(why, sizeof *context);
+    mf_engine_options engine = { .struct_size = sizeof engine,
+                                 .thread_count = own.thread_count,
+                                 .backend = own.backend };
+    status = mf_engine_open(&context->engine, &engine, why);
+    if (status == MF_OK) status = open_model(context, weights, &own, why);
+    if (status == MF_OK) status = mf_sequence_open(&context->sequence, context->model, NULL, why);
+    if (status == MF_OK)
+        *out = context;
+    else
+        mf_context_close(context);
+    return status;
 }
 
 mf_status mf_context_open(mf_context **out, const char *weights, const char *manifest,
                           const char *vocab, const char *experts_dir, uint32_t experts_per_tok,
                           bool use_2bit, mf_error *why)
 {
-    (void)vocab; /* the tokenizer is found beside config.json */
-    if (!out) return fail(why, MF_ERR_ARGUMENT, "the argument `out` is NULL");
-    *out = NULL;
-    if (!weights) return fail(why, MF_ERR_ARGUMENT, "the argument `weights` is NULL");
-    mf_context *context =
-        allocator_heap.allocate(allocator_heap.user, sizeof *context, _Alignof(max_align_t));
-    if (!context) return fail_memory(why, sizeof *context);
-    *context = (mf_context){ 0 };
-
-    struct ancestors_paths ancestors = { weights, manifest, experts_dir, use_2bit };
-    mf_status status = mf_engine_open(&context->engine, NULL, why);
-    if (status == MF_OK)
-        status = open_model(context, weights, manifest ? &ancestors : NULL, experts_per_tok, why);
-    if (status == MF_OK) {
-        uint32_t limit = mf_model_context_length(context->model);
-        mf_sequence_options sizes = { .struct_size = sizeof sizes,
-                                      .context_length =
-                                          (uint32_t)min_size(limit, CONTEXT_POSITIONS) };
-        status = mf_sequence_open(&context->sequence, context->model, &sizes, why);
-    }
-    if (status == MF_OK)
-        *out = context;
-    else
-        mf_context_close(context);
-    return status;
+    mf_context_options options = { .struct_size = sizeof options,
+                                   .experts_per_tok = experts_per_tok,
+                                   .manifest = manifest,
+                                   .vocab = vocab,
+                                   .experts_dir = experts_dir,
+                                   .use_2bit = use_2bit };
+    return mf_context_open_with(out, weights, &options, why);
 }
 
 void mf_context_close(mf_context *context)
@@ -88,40 +88,62 @@ void mf_context_close(mf_context *context)
     allocator_heap.release(allocator_heap.user, context, sizeof *context);
 }
 
+const mf_model *mf_context_model(const mf_context *context)
+{
+    return context ? context->model : NULL;
+}
+
 size_t mf_context_n_vocab(const mf_context *context)
 {
-    return mf_model_vocab_size(context->model);
+    return mf_model_vocab_size(mf_context_model(context));
 }
 
 size_t mf_context_n_ctx(const mf_context *context)
 {
-    return mf_sequence_context_length(context->sequence);
+    return context ? mf_sequence_context_length(context->sequence) : 0;
 }
 
 int32_t mf_context_eos(const mf_context *context)
 {
-    return mf_model_eos(context->model);
+    return mf_model_eos(mf_context_model(context));
 }
 
 const char *mf_context_model_name(const mf_context *context)
 {
-    return mf_model_name(context->model);
+    return mf_model_name(mf_context_model(context));
 }
 
-static mf_status evaluate(mf_context *context, mf_phase phase, const int32_t *tokens, size_t count,
-                          int32_t start_pos, float *logits, size_t logits_length, mf_error *why)
+static mf_status check_sequence(const mf_context *context, int32_t seq_id, mf_error *why)
 {
-    if (!context) return fail(why, MF_ERR_ARGUMENT, "the argument `context` is NULL");
+    if (!context) return api_missing(why, "context");
+    if (seq_id == 0) return MF_OK;
+    return fail(why, MF_ERR_ARGUMENT, "seq_id is %d, the context has one sequence, which is 0",
+                seq_id);
+}
+
+/* Tokens and where they belong. */
+struct evaluation {
+    mf_phase phase;
+    const int32_t *tokens;
+    size_t count;
+    int32_t start_pos, seq_id;
+};
+
+static mf_status evaluate(mf_context *context, const struct evaluation *e, float *logits,
+                          size_t logits_length, mf_error *why)
+{
+    mf_status status = check_sequence(context, e->seq_id, why);
+    if (status != MF_OK) return status;
     size_t vocab_size = mf_context_n_vocab(context);
     if (!logits || logits_length != vocab_size)
         return fail(why, MF_ERR_BUFFER_SIZE, "there is room for %zu logits, %zu were expected",
                     logits ? logits_length : 0, vocab_size);
-    if (count == 0) return MF_OK;
+    if (e->count == 0) return MF_OK;
     uint32_t position = mf_sequence_position(context->sequence);
-    if (start_pos < 0 || (uint32_t)start_pos != position)
+    if (e->start_pos < 0 || (uint32_t)e->start_pos != position)
         return fail(why, MF_ERR_ARGUMENT, "the start position is %d, the sequence goes on at %u",
-                    start_pos, position);
-    mf_status status = mf_sequence_feed(context->sequence, phase, tokens, count, why);
+                    e->start_pos, position);
+    status = mf_sequence_feed(context->sequence, e->phase, e->tokens, e->count, why);
     if (status != MF_OK) return status;
     memcpy(logits, mf_sequence_logits(context->sequence), vocab_size * sizeof *logits);
     return MF_OK;
@@ -131,27 +153,27 @@ mf_status mf_context_eval_prompt(mf_context *context, const int32_t *tokens, siz
                                  int32_t start_pos, int32_t seq_id, float *logits,
                                  size_t logits_length, mf_error *why)
 {
-    (void)seq_id;
-    return evaluate(context, MF_PHASE_PROMPT, tokens, count, start_pos, logits, logits_length, why);
+    struct evaluation prompt = { MF_PHASE_PROMPT, tokens, count, start_pos, seq_id };
+    return evaluate(context, &prompt, logits, logits_length, why);
 }
 
 mf_status mf_context_eval_token(mf_context *context, int32_t token, int32_t pos, int32_t seq_id,
                                 float *logits, size_t logits_length, mf_error *why)
 {
-    (void)seq_id;
-    return evaluate(context, MF_PHASE_GENERATED, &token, 1, pos, logits, logits_length, why);
+    struct evaluation generated = { MF_PHASE_GENERATED, &token, 1, pos, seq_id };
+    return evaluate(context, &generated, logits, logits_length, why);
 }
 
 void mf_context_memory_clear(mf_context *context)
 {
-    mf_sequence_clear(context->sequence);
+    if (context) mf_sequence_clear(context->sequence);
 }
 
 mf_status mf_context_memory_seq_rm(mf_context *context, int32_t seq_id, int32_t p0, int32_t p1,
                                    mf_error *why)
 {
-    (void)seq_id;
-    if (!context) return fail(why, MF_ERR_ARGUMENT, "the argument `context` is NULL");
+    mf_status status = check_sequence(context, seq_id, why);
+    if (status != MF_OK) return status;
     uint32_t position = mf_sequence_position(context->sequence);
     uint32_t keep = p0 < 0 ? 0 : (uint32_t)p0;
     if (p1 >= 0 && (uint32_t)p1 < position)
@@ -163,6 +185,21 @@ mf_status mf_context_memory_seq_rm(mf_context *context, int32_t seq_id, int32_t 
 
 int32_t mf_context_memory_seq_pos_max(const mf_context *context, int32_t seq_id)
 {
-    (void)seq_id;
+    if (check_sequence(context, seq_id, NULL) != MF_OK) return -1;
     return (int32_t)mf_sequence_position(context->sequence) - 1;
+}
+
+static void pass_hidden(void *user, int layer, const float *x, size_t rows)
+{
+    const mf_context *context = user;
+    context->watch_hidden(context->watch_user, layer, x, rows, context->model->model.config.width);
+}
+
+void mf_context_watch_hidden(mf_context *context, mf_hidden_function each, void *user)
+{
+    if (!context) return;
+    context->watch_hidden = each;
+    context->watch_user = user;
+    context->observer = (struct observer){ .user = context, .hidden = pass_hidden };
+    context->sequence->sequence.observer = each ? &context->observer : NULL;
 }

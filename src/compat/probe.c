@@ -117,12 +117,12 @@ static mf_status find_op(struct place *out, const struct probe *p, uint32_t laye
 /* The arrays that stand for an operation's buffers; those it does not use are empty.
  * Backends take all buffers as writable and write only results. */
 struct ports {
-    struct floats out, a, b, c;
+    mf_floats out, a, b, c;
 };
 
-static struct floats unconst(struct numbers n)
+static mf_floats unconst(mf_numbers n)
 {
-    return (struct floats){ (float *)(uintptr_t)n.values, n.count };
+    return (mf_floats){ (float *)(uintptr_t)n.values, n.count };
 }
 
 static uint32_t port_width(const struct place *place, buffer b)
@@ -130,7 +130,7 @@ static uint32_t port_width(const struct place *place, buffer b)
     return b.id == NO_BUFFER.id ? 0 : place->recipe->graph.buffers[b.id].width;
 }
 
-static mf_status check_port(struct floats port, uint32_t width, size_t rows, const char *what,
+static mf_status check_port(mf_floats port, uint32_t width, size_t rows, const char *what,
                             mf_error *why)
 {
     if (!width || (port.values && port.count == rows * width)) return MF_OK;
@@ -160,7 +160,7 @@ static void lay_out_rows(struct probe *p, size_t rows, uint32_t position)
 }
 
 static buffer put_port(struct graph *g, float *buffers[], buffer from, const struct place *place,
-                       struct floats port)
+                       mf_floats port)
 {
     if (from.id == NO_BUFFER.id) return NO_BUFFER;
     buffer to = { g->buffer_count++ };
@@ -234,7 +234,7 @@ static mf_status check_tokens(const struct probe *p, const int32_t *tokens, size
     return MF_OK;
 }
 
-mf_status probe_embed(struct floats out, struct probe *p, const int32_t *tokens, size_t count,
+mf_status probe_embed(mf_floats out, struct probe *p, const int32_t *tokens, size_t count,
                       mf_error *why)
 {
     struct forward *f = &p->forward;
@@ -262,8 +262,8 @@ static mf_status find_weight_op(struct place *out, const struct probe *p, uint32
     return out->op ? MF_OK : fail(why, MF_ERR_ARGUMENT, "the head has no such operation");
 }
 
-mf_status probe_norm(struct floats out, struct probe *p, uint32_t layer, enum weight_id id,
-                     struct numbers x, mf_error *why)
+mf_status probe_norm(mf_floats out, struct probe *p, uint32_t layer, enum weight_id id,
+                     mf_numbers x, mf_error *why)
 {
     struct place place;
     struct ports ports = { .out = out, .a = unconst(x) };
@@ -271,7 +271,7 @@ mf_status probe_norm(struct floats out, struct probe *p, uint32_t layer, enum we
     return status == MF_OK ? run_found(p, &place, &ports, why) : status;
 }
 
-mf_status probe_head_norm(struct floats in_out, struct probe *p, uint32_t layer, enum weight_id id,
+mf_status probe_head_norm(mf_floats in_out, struct probe *p, uint32_t layer, enum weight_id id,
                           mf_error *why)
 {
     struct place place;
@@ -280,8 +280,8 @@ mf_status probe_head_norm(struct floats in_out, struct probe *p, uint32_t layer,
     return status == MF_OK ? run_found(p, &place, &ports, why) : status;
 }
 
-mf_status probe_project(struct floats out, struct probe *p, uint32_t layer, enum weight_id id,
-                        struct numbers x, mf_error *why)
+mf_status probe_project(mf_floats out, struct probe *p, uint32_t layer, enum weight_id id,
+                        mf_numbers x, mf_error *why)
 {
     struct place place;
     struct ports ports = { .out = out, .a = unconst(x) };
@@ -296,13 +296,13 @@ mf_status probe_project(struct floats out, struct probe *p, uint32_t layer, enum
     return run_found(p, &place, &ports, why);
 }
 
-mf_status probe_lm_head(struct floats out, struct probe *p, struct numbers x, mf_error *why)
+mf_status probe_lm_head(mf_floats out, struct probe *p, mf_numbers x, mf_error *why)
 {
     return probe_project(out, p, 0, WEIGHT_HEAD, x, why);
 }
 
-mf_status probe_gate(struct floats out, struct probe *p, uint32_t layer, struct numbers x,
-                     struct numbers gate, mf_error *why)
+mf_status probe_gate(mf_floats out, struct probe *p, uint32_t layer, mf_numbers x, mf_numbers gate,
+                     mf_error *why)
 {
     struct place place;
     struct ports ports = { .out = out, .a = unconst(x), .b = unconst(gate) };
@@ -312,8 +312,8 @@ mf_status probe_gate(struct floats out, struct probe *p, uint32_t layer, struct 
 
 /* ----------------------------------------------------------------- attention */
 
-mf_status probe_rope(struct floats in_out, struct probe *p, uint32_t layer,
-                     struct probe_positions positions, mf_error *why)
+mf_status probe_rope(mf_floats in_out, struct probe *p, uint32_t layer,
+                     mf_probe_positions positions, mf_error *why)
 {
     struct forward *f = &p->forward;
     struct place place, angles = { &f->recipes.start, NULL, f->weights->weights };
@@ -324,19 +324,19 @@ mf_status probe_rope(struct floats in_out, struct probe *p, uint32_t layer,
     size_t rows;
     status = count_rows(&rows, p, in_out.count, port_width(&place, place.op->a), why);
     if (status != MF_OK) return status;
-    if (positions.count != rows)
+    if (!positions.values || positions.count != rows)
         return fail(why, MF_ERR_BUFFER_SIZE, "%zu positions were given for %zu rows",
-                    positions.count, rows);
+                    positions.values ? positions.count : 0, rows);
     lay_out_rows(p, rows, 0);
     for (size_t r = 0; r < rows; r++) f->rows[r].position = positions.values[r];
-    struct floats turns = { f->shared[SHARED_ANGLES], rows * port_width(&angles, angles.op->out) };
+    mf_floats turns = { f->shared[SHARED_ANGLES], rows * port_width(&angles, angles.op->out) };
     struct ports compute = { .out = turns }, turn = { .a = in_out, .b = turns };
     status = run_op(p, &angles, &compute, rows, NULL, why);
     return status == MF_OK ? run_op(p, &place, &turn, rows, NULL, why) : status;
 }
 
 /* Fills the layer's cache from position 0: what a sequence of the layer held is gone. */
-static mf_status fill_cache(struct probe *p, uint32_t layer, const struct probe_attention *in,
+static mf_status fill_cache(struct probe *p, uint32_t layer, const mf_probe_attention *in,
                             size_t *positions, mf_error *why)
 {
     struct place place;
@@ -354,8 +354,8 @@ static mf_status fill_cache(struct probe *p, uint32_t layer, const struct probe_
     return run_op(p, &place, &ports, *positions, NULL, why);
 }
 
-mf_status probe_attend(struct floats out, struct probe *p, uint32_t layer,
-                       const struct probe_attention *in, mf_error *why)
+mf_status probe_attend(mf_floats out, struct probe *p, uint32_t layer, const mf_probe_attention *in,
+                       mf_error *why)
 {
     struct place place;
     size_t positions, rows;
@@ -375,7 +375,7 @@ mf_status probe_attend(struct floats out, struct probe *p, uint32_t layer,
 
 /* ----------------------------------------------------------------- delta net */
 
-mf_status probe_unit_norm(struct floats in_out, struct probe *p, uint32_t layer, mf_error *why)
+mf_status probe_unit_norm(mf_floats in_out, struct probe *p, uint32_t layer, mf_error *why)
 {
     struct place place;
     struct ports ports = { .a = in_out };
@@ -383,15 +383,15 @@ mf_status probe_unit_norm(struct floats in_out, struct probe *p, uint32_t layer,
     return status == MF_OK ? run_found(p, &place, &ports, why) : status;
 }
 
-static mf_status check_state(struct floats state, size_t expected, mf_error *why)
+static mf_status check_state(mf_floats state, size_t expected, mf_error *why)
 {
     if (state.count == expected && (state.values || expected == 0)) return MF_OK;
     return fail(why, MF_ERR_BUFFER_SIZE, "the state has %zu numbers, %zu were expected",
                 state.count, expected);
 }
 
-mf_status probe_conv(struct floats out, struct floats state_in_out, struct probe *p, uint32_t layer,
-                     struct numbers x, mf_error *why)
+mf_status probe_conv(mf_floats out, mf_floats state_in_out, struct probe *p, uint32_t layer,
+                     mf_numbers x, mf_error *why)
 {
     struct place place;
     struct ports ports = { .out = out, .a = unconst(x) };
@@ -408,8 +408,8 @@ mf_status probe_conv(struct floats out, struct floats state_in_out, struct probe
     return run_op(p, &place, &ports, rows, NULL, why);
 }
 
-mf_status probe_delta(struct floats out, struct floats state_in_out, struct probe *p,
-                      uint32_t layer, const struct probe_recurrence *in, mf_error *why)
+mf_status probe_delta(mf_floats out, mf_floats state_in_out, struct probe *p, uint32_t layer,
+                      const mf_probe_recurrence *in, mf_error *why)
 {
     struct place place;
     struct ports ports = { out, unconst(in->mixed), unconst(in->strength), unconst(in->decay) };
@@ -426,8 +426,8 @@ mf_status probe_delta(struct floats out, struct floats state_in_out, struct prob
     return run_op(p, &place, &ports, rows, NULL, why);
 }
 
-mf_status probe_gated_norm(struct floats out, struct probe *p, uint32_t layer, struct numbers x,
-                           struct numbers gate, mf_error *why)
+mf_status probe_gated_norm(mf_floats out, struct probe *p, uint32_t layer, mf_numbers x,
+                           mf_numbers gate, mf_error *why)
 {
     struct place place;
     struct ports ports = { .out = out, .a = unconst(x), .b = unconst(gate) };
@@ -437,7 +437,7 @@ mf_status probe_gated_norm(struct floats out, struct probe *p, uint32_t layer, s
 
 /* ------------------------------------------------------------------- experts */
 
-static mf_status check_routes(const struct probe *p, const struct probe_routes *routes, size_t rows,
+static mf_status check_routes(const struct probe *p, const mf_probe_routes *routes, size_t rows,
                               mf_error *why)
 {
     size_t expected = rows * p->forward.routes.per_row;
@@ -446,7 +446,7 @@ static mf_status check_routes(const struct probe *p, const struct probe_routes *
                 routes->experts && routes->weights ? routes->count : 0, expected);
 }
 
-mf_status probe_route(struct probe_routes out, struct probe *p, uint32_t layer, struct numbers x,
+mf_status probe_route(mf_probe_routes out, struct probe *p, uint32_t layer, mf_numbers x,
                       mf_error *why)
 {
     struct place project, route;
@@ -457,7 +457,7 @@ mf_status probe_route(struct probe_routes out, struct probe *p, uint32_t layer, 
         status = count_rows(&rows, p, x.count, port_width(&project, project.op->a), why);
     if (status == MF_OK) status = check_routes(p, &out, rows, why);
     if (status != MF_OK) return status;
-    struct floats logits = { .count = rows * port_width(&route, route.op->a) };
+    mf_floats logits = { .count = rows * port_width(&route, route.op->a) };
     struct arena arena;
     arena_init(&arena, p->allocator);
     logits.values = ARENA_NEW(&arena, float, logits.count);
@@ -472,14 +472,19 @@ mf_status probe_route(struct probe_routes out, struct probe *p, uint32_t layer, 
     return status;
 }
 
+static mf_status check_expert(const struct probe *p, uint32_t layer, uint32_t expert, mf_error *why)
+{
+    uint32_t count = p->forward.config->experts;
+    mf_status status = check_experts(p, layer, why);
+    if (status != MF_OK || expert < count) return status;
+    return fail(why, MF_ERR_ARGUMENT, "there is no expert %u, a layer has %u", expert, count);
+}
+
 static mf_status lease(struct expert_lease *out, struct probe *p, uint32_t layer, uint32_t expert,
                        mf_error *why)
 {
-    mf_status status = check_experts(p, layer, why);
+    mf_status status = check_expert(p, layer, expert, why);
     if (status != MF_OK) return status;
-    if (expert >= p->forward.config->experts)
-        return fail(why, MF_ERR_ARGUMENT, "there is no expert %u, a layer has %u", expert,
-                    p->forward.config->experts);
     struct expert_visit visit;
     uint32_t *uses = p->forward.expert_uses;
     memset(uses, 0, p->forward.config->experts * sizeof *uses);
@@ -492,20 +497,25 @@ static mf_status lease(struct expert_lease *out, struct probe *p, uint32_t layer
     return status != MF_OK ? status : fail(why, MF_ERR_IO, "the store gave no expert %u", expert);
 }
 
-mf_status probe_expert(struct floats out, struct probe *p, uint32_t layer, uint32_t expert,
-                       struct numbers x, mf_error *why)
+mf_status probe_expert(mf_floats out, struct probe *p, uint32_t layer, uint32_t expert,
+                       mf_numbers x, mf_error *why)
 {
     struct forward *f = &p->forward;
     struct expert_lease held;
     size_t rows;
     mf_status status = count_rows(&rows, p, x.count, f->config->width, why);
     if (status == MF_OK) status = check_port(out, f->config->width, rows, "the result", why);
+    if (status == MF_OK) status = check_port(unconst(x), f->config->width, rows, "x", why);
     if (status == MF_OK) status = lease(&held, p, layer, expert, why);
     if (status != MF_OK) return status;
     for (size_t r = 0; r < rows; r++) f->pairs[r] = (uint32_t)r;
     struct expert_work work = { .view = held.view, .pairs = f->pairs, .pair_count = rows };
+    lay_out_rows(p, rows, 0);
     struct expert_batch batch = { .works = &work,
                                   .work_count = 1,
+                                  .row_count = rows,
+                                  .rows = f->rows,
+                                  .spans = f->spans,
                                   .per_row = 1,
                                   .routed = x.values,
                                   .hidden = f->expert_hidden,
@@ -526,32 +536,15 @@ size_t probe_expert_size(const struct probe *p, uint32_t layer)
     return bytes;
 }
 
-static void append(uint8_t **to, const uint8_t *from, uint64_t bytes)
-{
-    if (bytes) memcpy(*to, from, bytes);
-    *to += bytes;
-}
-
 mf_status probe_expert_bytes(uint8_t *out, size_t capacity, struct probe *p, uint32_t layer,
                              uint32_t expert, mf_error *why)
 {
-    struct expert_lease held;
-    mf_status status = lease(&held, p, layer, expert, why);
+    mf_status status = check_expert(p, layer, expert, why);
     if (status != MF_OK) return status;
     if (!out || capacity != probe_expert_size(p, layer))
-        status = fail(why, MF_ERR_BUFFER_SIZE, "there are %zu bytes for an expert, it has %zu",
-                      capacity, probe_expert_size(p, layer));
-    const struct weight *parts[EXPERT_PARTS] = { [EXPERT_GATE] = &held.view.gate,
-                                                 [EXPERT_UP] = &held.view.up,
-                                                 [EXPERT_DOWN] = &held.view.down };
-    for (int part = 0; part < EXPERT_PARTS && status == MF_OK; part++) {
-        const struct expert_matrix *m = &p->forward.weights->layers[layer].experts[part];
-        append(&out, parts[part]->values, m->value_bytes);
-        append(&out, parts[part]->scales, m->scale_bytes);
-        append(&out, parts[part]->biases, m->bias_bytes);
-    }
-    expert_lease_end(&held);
-    return status;
+        return fail(why, MF_ERR_BUFFER_SIZE, "there are %zu bytes for an expert, it has %zu",
+                    out ? capacity : 0, probe_expert_size(p, layer));
+    return expert_store_read_files(p->forward.experts, out, layer, expert, why);
 }
 
 static mf_status check_ids(const struct probe *p, const uint32_t *experts, size_t count,
@@ -567,8 +560,8 @@ static mf_status check_ids(const struct probe *p, const uint32_t *experts, size_
     return MF_OK;
 }
 
-mf_status probe_experts(struct floats x_in_out, struct probe *p, uint32_t layer,
-                        const struct probe_combination *in, mf_error *why)
+mf_status probe_experts(mf_floats x_in_out, struct probe *p, uint32_t layer,
+                        const mf_probe_combination *in, mf_error *why)
 {
     struct forward *f = &p->forward;
     size_t rows, width = f->config->width;
@@ -576,6 +569,10 @@ mf_status probe_experts(struct floats x_in_out, struct probe *p, uint32_t layer,
     if (status == MF_OK) status = count_rows(&rows, p, in->routed.count, (uint32_t)width, why);
     if (status == MF_OK)
         status = check_port(x_in_out, (uint32_t)width, rows, "the residual stream", why);
+    if (status == MF_OK)
+        status = check_port(unconst(in->routed), (uint32_t)width, rows, "routed", why);
+    if (status == MF_OK && (!in->experts || !in->weights))
+        status = fail(why, MF_ERR_ARGUMENT, "there are no routes");
     if (status == MF_OK) status = check_ids(p, in->experts, rows * f->routes.per_row, why);
     if (status != MF_OK) return status;
     size_t pairs = rows * f->routes.per_row;
@@ -592,11 +589,11 @@ mf_status probe_experts(struct floats x_in_out, struct probe *p, uint32_t layer,
 /* ------------------------------------------------------------- a whole layer */
 
 struct look {
-    const struct probe_layer *io;
+    const mf_probe_step *io;
     struct forward *forward;
 };
 
-static void copy_out(struct floats to, const float *from)
+static void copy_out(mf_floats to, const float *from)
 {
     if (to.values) memcpy(to.values, from, to.count * sizeof(float));
 }
@@ -605,7 +602,7 @@ static void see_routes(void *user, uint32_t layer, struct routes *routes, size_t
 {
     (void)layer;
     const struct look *look = user;
-    const struct probe_routes *out = &look->io->routes;
+    const mf_probe_routes *out = &look->io->routes;
     copy_out(look->io->after_mixer, look->forward->shared[SHARED_X]);
     copy_out(look->io->routed, look->forward->shared[SHARED_ROUTED]);
     if (!out->experts) return;
@@ -614,7 +611,7 @@ static void see_routes(void *user, uint32_t layer, struct routes *routes, size_t
 }
 
 /* The shared expert's answer and score are what the last operation reads: still there. */
-static void copy_shared(const struct probe *p, const struct probe_layer *io)
+static void copy_shared(const struct probe *p, const mf_probe_step *io)
 {
     const struct forward *f = &p->forward;
     const struct recipe *recipe = &f->recipes.after[FFN_EXPERTS];
@@ -626,7 +623,7 @@ static void copy_shared(const struct probe *p, const struct probe_layer *io)
 }
 
 /* What a layer without experts, or a model without a shared one, cannot show. */
-static mf_status check_shown(const struct probe_layer *io, const struct probe *p, uint32_t layer,
+static mf_status check_shown(const mf_probe_step *io, const struct probe *p, uint32_t layer,
                              mf_error *why)
 {
     const struct model_config *c = p->forward.config;
@@ -646,11 +643,11 @@ static mf_status check_shown(const struct probe_layer *io, const struct probe *p
     return MF_OK;
 }
 
-static mf_status check_layer_io(const struct probe_layer *io, const struct probe *p, size_t rows,
+static mf_status check_layer_io(const mf_probe_step *io, const struct probe *p, size_t rows,
                                 mf_error *why)
 {
     const struct {
-        struct floats array;
+        mf_floats array;
         const char *name;
         uint32_t width;
     } outs[] = {
@@ -659,7 +656,8 @@ static mf_status check_layer_io(const struct probe_layer *io, const struct probe
         { io->shared, "shared", p->forward.config->width },
         { io->shared_score, "shared_score", 1 },
     };
-    mf_status status = check_port(io->out, p->forward.config->width, rows, "out", why);
+    mf_status status = check_port(unconst(io->x), p->forward.config->width, rows, "x", why);
+    if (status == MF_OK) status = check_port(io->out, p->forward.config->width, rows, "out", why);
     for (size_t i = 0; i < COUNT_OF(outs) && status == MF_OK; i++)
         if (outs[i].array.values)
             status = check_port(outs[i].array, outs[i].width, rows, outs[i].name, why);
@@ -704,20 +702,33 @@ static mf_status compute_angles(struct probe *p, size_t rows, mf_error *why)
     return run_op(p, &place, &ports, rows, NULL, why);
 }
 
-mf_status probe_layer(const struct probe_layer *io, struct probe *p, uint32_t layer,
-                      int64_t position, mf_error *why)
+static mf_status check_step(size_t *rows, const mf_probe_step *io, const struct probe *p,
+                            mf_error *why)
+{
+    const struct model_config *c = p->forward.config;
+    mf_status status = check_layer(p, io->layer, why);
+    if (status != MF_OK) return status;
+    if ((int)io->mixer != (int)c->mixers[io->layer])
+        return fail(why, MF_ERR_ARGUMENT, "layer %u is %s, not %s", io->layer,
+                    mixer_name(c->mixers[io->layer]), mixer_name((enum mixer_kind)io->mixer));
+    status = count_rows(rows, p, io->x.count, c->width, why);
+    if (status == MF_OK) status = check_shown(io, p, io->layer, why);
+    if (status == MF_OK) status = check_layer_io(io, p, *rows, why);
+    return status == MF_OK ? check_position(p, io->layer, io->position, *rows, why) : status;
+}
+
+_Static_assert((int)MF_MIXER_ATTENTION == (int)MIXER_ATTENTION &&
+                   (int)MF_MIXER_LATENT == (int)MIXER_LATENT &&
+                   (int)MF_MIXER_DELTA == (int)MIXER_DELTA,
+               "the public names are the model's");
+
+mf_status probe_layer(const mf_probe_step *io, struct probe *p, mf_error *why)
 {
     struct forward *f = &p->forward;
-    size_t rows, bytes = io->x.count * sizeof(float);
-    mf_status status = check_layer(p, layer, why);
-    if (status != MF_OK) return status;
-    if (io->kind != f->config->mixers[layer])
-        return fail(why, MF_ERR_ARGUMENT, "layer %u is %s, not %s", layer,
-                    mixer_name(f->config->mixers[layer]), mixer_name(io->kind));
-    status = count_rows(&rows, p, io->x.count, f->config->width, why);
-    if (status == MF_OK) status = check_shown(io, p, layer, why);
-    if (status == MF_OK) status = check_layer_io(io, p, rows, why);
-    if (status == MF_OK) status = check_position(p, layer, position, rows, why);
+    size_t rows = 0, bytes = io->x.count * sizeof(float);
+    uint32_t layer = io->layer;
+    int64_t position = io->position;
+    mf_status status = check_step(&rows, io, p, why);
     if (status != MF_OK) return status;
 
     lay_out_rows(p, rows, (uint32_t)position);

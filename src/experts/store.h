@@ -163,6 +163,12 @@ void expert_store_disk(const struct expert_store *store, struct read_activity *o
 void expert_store_bytes_of(const struct expert_store *store, uint32_t layer, uint64_t *expert_bytes,
                            uint64_t *slot_bytes);
 
+/* The expert's bytes from its files, past the slots and, as far as the system allows, past the page
+ * cache: values, scales and biases of gate, up and down, one after the other.  `expert` is one of
+ * the layer's. */
+mf_status expert_store_read_files(const struct expert_store *store, uint8_t *out, uint32_t layer,
+                                  uint32_t expert, mf_error *why);
+
 /* How often each expert of a layer was requested: [experts], borrowed. */
 const uint64_t *expert_store_uses(const struct expert_store *store, uint32_t layer);
 

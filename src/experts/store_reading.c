@@ -214,3 +214,23 @@ void reading_add(const struct expert_store *store, struct place_list *list, uint
         list->places[at] = list->places[at - 1];
     list->places[at] = place;
 }
+
+mf_status expert_store_read_files(const struct expert_store *store, uint8_t *out, uint32_t layer,
+                                  uint32_t expert, mf_error *why)
+{
+    mf_status status = MF_OK;
+    for (int part = 0; part < EXPERT_PARTS; part++) {
+        const struct expert_matrix *m = &store->options.layers[layer].experts[part];
+        const struct extent *const extents[] = { m->values, m->scales, m->biases };
+        const uint64_t bytes[] = { m->value_bytes, m->scale_bytes, m->bias_bytes };
+        for (size_t i = 0; i < COUNT_OF(extents) && status == MF_OK; i++) {
+            if (!extents[i]) continue;
+            const struct extent *place = &extents[i][expert];
+            const struct file *file = &store->options.directory->files[place->file];
+            file_forget(file);
+            status = file_read(file, out, place->offset, (size_t)bytes[i], why);
+            out += bytes[i];
+        }
+    }
+    return status;
+}

@@ -91,9 +91,9 @@ static void prompts_in_parts_agree(void **state)
     mf_context *context = open_context(0), *other = open_context(0);
     must(mf_context_eval_prompt(context, tokens, COUNT_OF(tokens), 0, 0, whole, VOCAB, &why), &why);
     assert_int_equal(mf_context_memory_seq_pos_max(context, 0), count - 1);
-    must(mf_context_eval_prompt(other, tokens, 4, 0, 7, parts, VOCAB, &why), &why);
+    must(mf_context_eval_prompt(other, tokens, 4, 0, 0, parts, VOCAB, &why), &why);
     assert_int_equal(mf_context_memory_seq_pos_max(other, 0), 3);
-    must(mf_context_eval_prompt(other, tokens + 4, COUNT_OF(tokens) - 4, 4, 7, parts, VOCAB, &why),
+    must(mf_context_eval_prompt(other, tokens + 4, COUNT_OF(tokens) - 4, 4, 0, parts, VOCAB, &why),
          &why);
     assert_memory_equal(parts, whole, sizeof whole);
     mf_context_close(context);
@@ -108,8 +108,8 @@ static void tokens_follow_each_other(void **state)
     mf_context *context = open_context(0), *other = open_context(0);
     for (int32_t i = 0; i < (int32_t)COUNT_OF(tokens); i++) {
         assert_int_equal(mf_context_memory_seq_pos_max(other, 0), i - 1);
-        must(mf_context_eval_token(context, tokens[i], i, 7, first, VOCAB, &why), &why);
-        must(mf_context_eval_token(other, tokens[i], i, 7, again, VOCAB, &why), &why);
+        must(mf_context_eval_token(context, tokens[i], i, 0, first, VOCAB, &why), &why);
+        must(mf_context_eval_token(other, tokens[i], i, 0, again, VOCAB, &why), &why);
         assert_memory_equal(first, again, sizeof first);
         for (size_t v = 0; v < VOCAB; v++) assert_true(isfinite(first[v]));
     }

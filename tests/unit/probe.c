@@ -92,14 +92,14 @@ static void twin_free(struct twin *t)
     free(t->d);
 }
 
-static struct numbers in(const struct twin *t)
+static mf_numbers in(const struct twin *t)
 {
-    return (struct numbers){ t->f, t->count };
+    return (mf_numbers){ t->f, t->count };
 }
 
-static struct floats out(struct twin *t)
+static mf_floats out(struct twin *t)
 {
-    return (struct floats){ t->f, t->count };
+    return (mf_floats){ t->f, t->count };
 }
 
 /* f within `tolerance` of the largest of d. */
@@ -141,7 +141,7 @@ static void check_embed(struct bench *b)
     size_t width = b->shape->width;
     const int32_t tokens[] = { 0, (int32_t)b->shape->vocab_size - 1, 3, 3 };
     float found[4 * 64];
-    tiny_must(probe_embed((struct floats){ found, 4 * width }, b->probe, tokens, 4, &why), &why);
+    tiny_must(probe_embed((mf_floats){ found, 4 * width }, b->probe, tokens, 4, &why), &why);
     const float *table = numbers_of(b, "embed_tokens.weight", 0);
     for (size_t i = 0; i < 4; i++) /* the same bits */
         assert_memory_equal(found + i * width, table + (size_t)tokens[i] * width,
@@ -191,7 +191,7 @@ static void check_rope(struct bench *b)
     size_t rotary = (size_t)(b->shape->rotary_factor * (double)width);
     struct twin x = twin_new(b, 4 * heads * width, 2.0), before = twin_new(b, x.count, 1.0);
     memcpy(before.d, x.d, x.count * sizeof *x.d);
-    struct probe_positions where = { positions, 4, true };
+    mf_probe_positions where = { positions, 4, true };
     tiny_must(probe_rope(out(&x), b->probe, b->full, where, &why), &why);
     for (size_t i = 0; i < 4 * heads; i++) {
         double *head = x.d + i * width, *old = before.d + i * width;
@@ -218,7 +218,7 @@ static void check_attend_at(struct bench *b, size_t positions, size_t rows, doub
     size_t width = s->head_width, kv = s->kv_heads * width, all = s->heads * width;
     struct twin q = twin_new(b, rows * all, 2.0), k = twin_new(b, positions * kv, 1.0);
     struct twin v = twin_new(b, positions * kv, size), y = twin_new(b, rows * all, 1.0);
-    struct probe_attention args = { in(&q), in(&k), in(&v) };
+    mf_probe_attention args = { in(&q), in(&k), in(&v) };
     tiny_must(probe_attend(out(&y), b->probe, b->full, &args, &why), &why);
     for (size_t i = 0; i < rows * s->heads; i++) {
         size_t row = i / s->heads, kv_head = i % s->heads / (s->heads / s->kv_heads);
@@ -288,7 +288,7 @@ static void check_route(struct bench *b)
     struct twin x = twin_new(b, ROWS * width, 2.0);
     uint32_t ids[ROWS * 8];
     float weights[ROWS * 8];
-    struct probe_routes found = { ids, weights, ROWS * k };
+    mf_probe_routes found = { ids, weights, ROWS * k };
     tiny_must(probe_route(found, b->probe, 1, in(&x), &why), &why);
     for (size_t r = 0; r < ROWS; r++) {
         double logits[PLAIN_EXPERTS_MAX], expected[PLAIN_EXPERTS_MAX];
@@ -312,9 +312,9 @@ static void check_ties(struct bench *b)
     uint32_t ids[8];
     assert_true(width <= COUNT_OF(x) && k <= COUNT_OF(ids));
     for (size_t r = 0; r < COUNT_OF(rows); r++) {
-        struct probe_routes found = { ids, weights, k };
+        mf_probe_routes found = { ids, weights, k };
         for (size_t i = 0; i < width; i++) x[i] = rows[r];
-        tiny_must(probe_route(found, b->probe, 1, (struct numbers){ x, width }, &why), &why);
+        tiny_must(probe_route(found, b->probe, 1, (mf_numbers){ x, width }, &why), &why);
         for (size_t i = 0; i < k; i++) assert_int_equal(ids[i], i);
     }
 }
@@ -344,8 +344,8 @@ static void check_conv(struct bench *b)
             }
             y.d[r * channels + c] = plain_silu(sum);
         }
-        tiny_must(probe_conv((struct floats){ single.f + r * channels, channels }, out(&stepped),
-                             b->probe, b->delta, (struct numbers){ x.f + r * channels, channels },
+        tiny_must(probe_conv((mf_floats){ single.f + r * channels, channels }, out(&stepped),
+                             b->probe, b->delta, (mf_numbers){ x.f + r * channels, channels },
                              &why),
                   &why);
     }
@@ -409,7 +409,7 @@ static void check_delta(struct bench *b)
                                                 .keys = kw,
                                                 .values = vw });
     }
-    struct probe_recurrence args = { in(&mixed), in(&beta), in(&alpha) };
+    mf_probe_recurrence args = { in(&mixed), in(&beta), in(&alpha) };
     tiny_must(probe_delta(out(&y), out(&state), b->probe, b->delta, &args, &why), &why);
     check_close("delta", y.f, y.d, y.count, OP_TOLERANCE);
     check_close("delta state", state.f, state.d, state.count, OP_TOLERANCE);
@@ -543,7 +543,7 @@ static void check_experts(struct bench *b)
                      from);
         for (size_t j = 0; j < width; j++) row[j] += plain_sigmoid(score) * answer[j];
     }
-    struct probe_combination args = { in(&routed), ids, weights };
+    mf_probe_combination args = { in(&routed), ids, weights };
     tiny_must(probe_experts(out(&x), b->probe, 1, &args, &why), &why);
     check_close("experts", x.f, x.d, x.count, OP_TOLERANCE);
     ids[1 % (ROWS * k)] = b->shape->experts;
@@ -555,8 +555,8 @@ static void check_experts(struct bench *b)
 
 /* --------------------------------------------------------------------- layers */
 
-static void check_trace(const struct bench *b, const struct probe_layer *io,
-                        const struct plain_trace *t, size_t row)
+static void check_trace(const struct bench *b, const mf_probe_step *io, const struct plain_trace *t,
+                        size_t row)
 {
     size_t width = b->shape->width, k = b->shape->experts_per_token, at = row * width;
     check_close("after_mixer", io->after_mixer.values + at, t->after_mixer, width, 1e-5);
@@ -571,8 +571,17 @@ static void check_trace(const struct bench *b, const struct probe_layer *io,
     check_cosine("out", io->out.values + at, t->out, width);
 }
 
+static mf_status run_layer(const mf_probe_step *io, struct probe *probe, uint32_t layer,
+                           int64_t position, mf_error *why)
+{
+    mf_probe_step step = *io;
+    step.layer = layer;
+    step.position = position;
+    return probe_layer(&step, probe, why);
+}
+
 /* 30 rows of a layer, in calls of `step` rows, against the layer in double. */
-static void check_layer_in_steps(struct bench *b, uint32_t layer, enum mixer_kind kind, size_t step)
+static void check_layer_in_steps(struct bench *b, uint32_t layer, mf_mixer mixer, size_t step)
 {
     enum { ROWS = 30 };
     mf_error why = { 0 };
@@ -584,15 +593,15 @@ static void check_layer_in_steps(struct bench *b, uint32_t layer, enum mixer_kin
     uint32_t *ids = malloc(ROWS * k * sizeof *ids);
     for (size_t at = 0; at < ROWS; at += step) {
         size_t rows = ROWS - at < step ? ROWS - at : step, n = rows * width;
-        struct probe_layer io = { .kind = kind,
-                                  .x = { x.f + at * width, n },
-                                  .out = { arrays, n },
-                                  .after_mixer = { arrays + n, n },
-                                  .routed = { arrays + 2 * n, n },
-                                  .shared = { arrays + 3 * n, n },
-                                  .shared_score = { arrays + 4 * n, rows },
-                                  .routes = { ids, arrays + 4 * n + rows, rows * k } };
-        tiny_must(probe_layer(&io, b->probe, layer, (int64_t)at, &why), &why);
+        mf_probe_step io = { .mixer = mixer,
+                             .x = { x.f + at * width, n },
+                             .out = { arrays, n },
+                             .after_mixer = { arrays + n, n },
+                             .routed = { arrays + 2 * n, n },
+                             .shared = { arrays + 3 * n, n },
+                             .shared_score = { arrays + 4 * n, rows },
+                             .routes = { ids, arrays + 4 * n + rows, rows * k } };
+        tiny_must(run_layer(&io, b->probe, layer, (int64_t)at, &why), &why);
         for (size_t r = 0; r < rows; r++) {
             plain_model_layer(&plain, layer, x.d + (at + r) * width);
             plain.position++;
@@ -609,8 +618,8 @@ static void check_layers(struct bench *b)
 {
     static const size_t steps[] = { 1, 7, 30 };
     for (size_t i = 0; i < COUNT_OF(steps); i++) {
-        check_layer_in_steps(b, b->delta, MIXER_DELTA, steps[i]);
-        check_layer_in_steps(b, b->full, MIXER_ATTENTION, steps[i]);
+        check_layer_in_steps(b, b->delta, MF_MIXER_DELTA, steps[i]);
+        check_layer_in_steps(b, b->full, MF_MIXER_ATTENTION, steps[i]);
     }
 }
 
@@ -620,11 +629,11 @@ static void check_wrong_kinds(struct bench *b)
 {
     mf_error why = { 0 };
     float some[4096] = { 0 };
-    struct floats any = { some, 64 };
-    struct numbers same = { some, 64 };
-    struct probe_attention attention = { same, same, same };
-    struct probe_recurrence recurrence = { same, same, same };
-    struct probe_positions where = { (uint32_t[]){ 0 }, 1, false };
+    mf_floats any = { some, 64 };
+    mf_numbers same = { some, 64 };
+    mf_probe_attention attention = { same, same, same };
+    mf_probe_recurrence recurrence = { same, same, same };
+    mf_probe_positions where = { (uint32_t[]){ 0 }, 1, false };
     struct probe *p = b->probe;
     uint32_t full = b->full, delta = b->delta;
     assert_int_equal(probe_head_norm(any, p, delta, WEIGHT_Q_NORM, &why), MF_ERR_ARGUMENT);
@@ -640,12 +649,12 @@ static void check_wrong_kinds(struct bench *b)
     assert_int_equal(probe_project(any, p, full, WEIGHT_DELTA_OUT, same, &why), MF_ERR_ARGUMENT);
     assert_non_null(strstr(why.text, "is full attention"));
 
-    struct probe_layer io = { .kind = MIXER_DELTA,
-                              .x = { some, b->shape->width },
-                              .out = { some, b->shape->width } };
-    assert_int_equal(probe_layer(&io, p, full, 0, &why), MF_ERR_ARGUMENT);
-    io.kind = MIXER_ATTENTION;
-    assert_int_equal(probe_layer(&io, p, delta, 0, &why), MF_ERR_ARGUMENT);
+    mf_probe_step io = { .mixer = MF_MIXER_DELTA,
+                         .x = { some, b->shape->width },
+                         .out = { some, b->shape->width } };
+    assert_int_equal(run_layer(&io, p, full, 0, &why), MF_ERR_ARGUMENT);
+    io.mixer = MF_MIXER_ATTENTION;
+    assert_int_equal(run_layer(&io, p, delta, 0, &why), MF_ERR_ARGUMENT);
     assert_string_equal(why.text, "layer 0 is a gated delta net, not full attention");
 }
 
@@ -655,36 +664,36 @@ static void check_wrong_lengths(struct bench *b)
     static float some[65536];
     size_t width = b->shape->width;
     struct probe *p = b->probe;
-    struct numbers row = { some, width };
+    mf_numbers row = { some, width };
     uint32_t ids[64];
     const int32_t token = 0, unknown = (int32_t)b->shape->vocab_size, negative = -1;
 #define REFUSED(call) assert_int_equal((call), MF_ERR_BUFFER_SIZE)
     for (size_t count = width - 1; count <= width + 1; count += 2) {
-        struct floats off = { some, count };
-        struct numbers odd = { some, count };
+        mf_floats off = { some, count };
+        mf_numbers odd = { some, count };
         REFUSED(probe_embed(off, p, &token, 1, &why));
         REFUSED(probe_norm(off, p, 0, WEIGHT_FFN_NORM, row, &why));
-        REFUSED(probe_norm((struct floats){ some, width }, p, 0, WEIGHT_FFN_NORM, odd, &why));
+        REFUSED(probe_norm((mf_floats){ some, width }, p, 0, WEIGHT_FFN_NORM, odd, &why));
         REFUSED(probe_project(off, p, 0, WEIGHT_SHARED_DOWN, row, &why));
         REFUSED(probe_lm_head(off, p, row, &why));
         REFUSED(probe_expert(off, p, 0, 0, row, &why));
-        REFUSED(probe_route((struct probe_routes){ ids, some, 1 + count }, p, 0, row, &why));
-        REFUSED(probe_layer(&(struct probe_layer){ .kind = MIXER_DELTA, .x = odd, .out = off }, p,
-                            b->delta, 0, &why));
-        REFUSED(probe_layer(&(struct probe_layer){ .kind = MIXER_DELTA, .x = row, .out = off }, p,
-                            b->delta, 0, &why));
-        REFUSED(probe_layer(
-            &(struct probe_layer){
-                .kind = MIXER_DELTA, .x = row, .out = { some, width }, .routed = off },
+        REFUSED(probe_route((mf_probe_routes){ ids, some, 1 + count }, p, 0, row, &why));
+        REFUSED(run_layer(&(mf_probe_step){ .mixer = MF_MIXER_DELTA, .x = odd, .out = off }, p,
+                          b->delta, 0, &why));
+        REFUSED(run_layer(&(mf_probe_step){ .mixer = MF_MIXER_DELTA, .x = row, .out = off }, p,
+                          b->delta, 0, &why));
+        REFUSED(run_layer(
+            &(mf_probe_step){
+                .mixer = MF_MIXER_DELTA, .x = row, .out = { some, width }, .routed = off },
             p, b->delta, 0, &why));
     }
     size_t many = (ROWS_MAX + 1) * width; /* more rows than the probe has room for */
-    REFUSED(probe_norm((struct floats){ some, many }, p, 0, WEIGHT_FFN_NORM,
-                       (struct numbers){ some, many }, &why));
-    REFUSED(probe_norm((struct floats){ some, 0 }, p, 0, WEIGHT_FFN_NORM,
-                       (struct numbers){ some, 0 }, &why));
+    REFUSED(probe_norm((mf_floats){ some, many }, p, 0, WEIGHT_FFN_NORM, (mf_numbers){ some, many },
+                       &why));
+    REFUSED(
+        probe_norm((mf_floats){ some, 0 }, p, 0, WEIGHT_FFN_NORM, (mf_numbers){ some, 0 }, &why));
 #undef REFUSED
-    struct floats one = { some, width };
+    mf_floats one = { some, width };
     assert_int_equal(probe_embed(one, p, &unknown, 1, &why), MF_ERR_ARGUMENT);
     assert_int_equal(probe_embed(one, p, &negative, 1, &why), MF_ERR_ARGUMENT);
     assert_int_equal(probe_expert(one, p, 0, b->shape->experts, row, &why), MF_ERR_ARGUMENT);
@@ -698,19 +707,19 @@ static void check_positions(struct bench *b)
     mf_error why = { 0 };
     static float some[ROWS_MAX * 64];
     size_t width = b->shape->width;
-    struct probe_layer io = { .kind = MIXER_ATTENTION,
-                              .x = { some, ROWS_MAX * width },
-                              .out = { some, ROWS_MAX * width } };
+    mf_probe_step io = { .mixer = MF_MIXER_ATTENTION,
+                         .x = { some, ROWS_MAX * width },
+                         .out = { some, ROWS_MAX * width } };
     struct probe *p = b->probe;
-    assert_int_equal(probe_layer(&io, p, b->full, -1, &why), MF_ERR_ARGUMENT);
-    assert_int_equal(probe_layer(&io, p, b->full, 5, &why), MF_ERR_ARGUMENT);
-    assert_int_equal(probe_layer(&io, p, b->shape->layers, 0, &why), MF_ERR_ARGUMENT);
-    tiny_must(probe_layer(&io, p, b->full, 0, &why), &why);
-    assert_int_equal(probe_layer(&io, p, b->full, 1, &why), MF_ERR_ARGUMENT);
-    tiny_must(probe_layer(&io, p, b->full, ROWS_MAX, &why), &why);
+    assert_int_equal(run_layer(&io, p, b->full, -1, &why), MF_ERR_ARGUMENT);
+    assert_int_equal(run_layer(&io, p, b->full, 5, &why), MF_ERR_ARGUMENT);
+    assert_int_equal(run_layer(&io, p, b->shape->layers, 0, &why), MF_ERR_ARGUMENT);
+    tiny_must(run_layer(&io, p, b->full, 0, &why), &why);
+    assert_int_equal(run_layer(&io, p, b->full, 1, &why), MF_ERR_ARGUMENT);
+    tiny_must(run_layer(&io, p, b->full, ROWS_MAX, &why), &why);
     /* 160 of 200 are taken, 80 more do not fit */
-    assert_int_equal(probe_layer(&io, p, b->full, 2 * ROWS_MAX, &why), MF_ERR_CONTEXT_FULL);
-    tiny_must(probe_layer(&io, p, b->full, 0, &why), &why);
+    assert_int_equal(run_layer(&io, p, b->full, 2 * ROWS_MAX, &why), MF_ERR_CONTEXT_FULL);
+    tiny_must(run_layer(&io, p, b->full, 0, &why), &why);
 }
 
 #define ON_EVERY_SHAPE(test, check)                                                                \
