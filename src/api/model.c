@@ -24,14 +24,14 @@ static mf_status choose_by_name(struct expert_store_options *store, const mf_mod
     static const char *const aheads[] = { "never", "always" };
     static const enum read_engine_kind engines[] = { READ_ENGINE_BEST, READ_ENGINE_URING,
                                                      READ_ENGINE_THREADS };
-    static const enum expert_place places[] = { PLACE_BY_SIZE, PLACE_RESIDENT, PLACE_MAPPED };
+    static const enum expert_mode_choice choices[] = { MODE_BY_SIZE, MODE_RESIDENT, MODE_MAPPED };
     static const enum expert_ahead ahead[] = { AHEAD_MEASURED, AHEAD_NEVER, AHEAD_ALWAYS };
     int reader = 0, mode = 0, when = 0;
     mf_status status = choose(&reader, "reader", options->reader, readers, why);
     if (status == MF_OK) status = choose(&mode, "expert mode", options->expert_mode, modes, why);
     if (status == MF_OK) status = choose(&when, "read-ahead", options->read_ahead, aheads, why);
     store->engine = engines[reader];
-    store->place = places[mode];
+    store->mode = choices[mode];
     store->ahead = ahead[when];
     return status;
 }

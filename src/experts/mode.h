@@ -1,4 +1,4 @@
-/* mode.h: where experts live, by sizes.
+/* mode.h: where experts are kept, decided by sizes.
  *
  *     resident   a slot for every expert, filled at its first use, never evicted
  *     mapped     the mapped file, in the page cache; no slots
@@ -13,7 +13,8 @@
  * its copy is the one to keep.  Where both fit, slots are better: huge pages, no page faults, and
  * no SIGBUS if the file is truncated.
  *
- * With a hard limit the page cache counts as ours, so nothing is mapped. */
+ * With a hard limit the page cache counts towards the budget, so nothing is mapped.  A file larger
+ * than the budget is not mapped either: the page cache could not hold it. */
 #ifndef EXPERTS_MODE_H
 #define EXPERTS_MODE_H
 
@@ -25,7 +26,7 @@ struct expert_mode_sizes {
     uint64_t slot_bytes; /* of slots for all experts */
     uint64_t file_bytes; /* of all files */
     uint64_t budget_bytes;
-    bool hard_limit; /* the caller set a limit */
+    bool hard_limit; /* the budget includes the page cache */
     bool mappable;   /* the files can be mapped */
 };
 

@@ -6,13 +6,14 @@
 #include <assert.h>
 #include <sys/mman.h>
 
-/* Direct reads may add 1/8 to a slot, else reads are plain. */
+/* Direct reads are rounded out to whole blocks.  If that adds more than 1/8 to the slots, reads
+ * go through the page cache instead. */
 enum { PADDING_SHARE = 8 };
 
-/* Buffers that reads may pass through take no more than this part of the budget. */
+/* The reader's staging buffers (io/read_stage.h) take at most 1/64 of the budget. */
 enum { STAGE_SHARE = 64 };
 
-/* ------------------------------------------------------------------ making */
+/* ----------------------------------------------------------------- opening */
 
 static uint64_t longest_read(const struct expert_layout *layout)
 {
@@ -23,11 +24,11 @@ static uint64_t longest_read(const struct expert_layout *layout)
 }
 
 struct measures {
-    uint64_t array_bytes; /* what the arrays alone need */
-    uint64_t read_bytes;  /* of the longest read */
+    uint64_t array_bytes; /* one expert of each layer, without padding */
+    uint64_t read_bytes;  /* the longest read */
 };
 
-/* The size of a slot for each layer. */
+/* Sets slot_bytes[layer] to the size of a slot for the layer's largest expert. */
 static struct measures measure_layers(uint64_t *slot_bytes, const struct expert_store *store)
 {
     struct expert_layout layout = { 0 };
@@ -45,12 +46,14 @@ static struct measures measure_layers(uint64_t *slot_bytes, const struct expert_
     return found;
 }
 
-/* How the experts are read.
- *
- * Resident ones are read once, through the page cache, where they may still be from
- * the last run.  Streamed ones are read again and again, past it; if they are so
- * small that rounding would take too much of the slots, through it without a trace. */
-enum reading { READING_KEPT, READING_MAPPED, READING_DIRECT, READING_UNCACHED };
+/* How the experts are read. */
+enum reading {
+    READING_KEPT,    /* resident: once, through the page cache, which may hold them already */
+    READING_MAPPED,  /* mapped: threads fault the pages in */
+    READING_DIRECT,  /* streamed: with O_DIRECT, past the page cache */
+    READING_UNCACHED /* streamed, but too small for direct reads: through the page cache, whose
+                        pages are dropped after the read */
+};
 
 static mf_status open_reader(struct expert_store *store, enum reading how, mf_error *why)
 {
@@ -66,12 +69,12 @@ static mf_status open_reader(struct expert_store *store, enum reading how, mf_er
                                            .clock = options->clock,
                                            .factory = options->factory,
                                            .buffer_count = (size_t)store->layers * store->experts };
-    if (how == READING_MAPPED) { /* pages are brought in by threads, and stay */
+    if (how == READING_MAPPED) { /* page faults block, so threads take them; the pages stay */
         reader.engine = READ_ENGINE_THREADS;
         reader.uncached = false;
     }
     mf_status status = async_reader_new(&opened, &reader, why);
-    if (status != MF_OK) return status; /* the reader that there was, if any, reads on */
+    if (status != MF_OK) return status; /* an earlier reader stays in use */
     async_reader_free(store->reader);
     store->reader = opened;
     store->direct = direct;
@@ -79,7 +82,7 @@ static mf_status open_reader(struct expert_store *store, enum reading how, mf_er
     return MF_OK;
 }
 
-/* When nothing is read.  Buffers only make reading faster: slots that must be there come first. */
+/* Sets the number and size of the reader's staging buffers; no read may be in flight. */
 static void set_buffers(struct expert_store *store, uint64_t count, uint64_t bytes)
 {
     count = min_size(count, STAGE_BUFFERS_MAX);
@@ -87,17 +90,18 @@ static void set_buffers(struct expert_store *store, uint64_t count, uint64_t byt
     store->stage_bytes = count * bytes;
 }
 
-/* What is left for slots when the reader has its buffers. */
+/* The budget without the reader's staging buffers. */
 static uint64_t budget_of_slots(const struct expert_store *store, uint64_t budget_bytes)
 {
     return budget_bytes - min_size(store->stage_bytes, budget_bytes);
 }
 
-/* *padded: rounding adds more than a little to the slots. */
+/* Opens a reader for `how` and plans the slots.  *padded: rounding adds more than PADDING_SHARE
+ * allows.  Staging buffers only make reads faster: a budget too small for both goes to slots. */
 static mf_status make_plan(struct expert_store *store, enum reading how, bool *padded,
                            mf_error *why)
 {
-    bool mapped = how == READING_MAPPED; /* takes no memory of ours */
+    bool mapped = how == READING_MAPPED; /* slots without memory: no budget needed */
     uint64_t slot_bytes = 0, budget_bytes = mapped ? UINT64_MAX : store->options.budget_bytes;
     mf_status status = open_reader(store, how, why);
     if (status != MF_OK) return status;
@@ -141,7 +145,7 @@ static uint64_t bytes_of_slots(const struct expert_store *store)
     return bytes;
 }
 
-/* Past the page cache, unless experts are so small that rounding would take too much. */
+/* Direct reads where they fit, else reads through the page cache. */
 static mf_status plan_streamed(struct expert_store *store, mf_error *why)
 {
     bool padded;
@@ -150,7 +154,8 @@ static mf_status plan_streamed(struct expert_store *store, mf_error *why)
     return make_plan(store, READING_UNCACHED, &padded, why);
 }
 
-/* A plan for slots comes first: its sizes decide. */
+/* Sets the mode, the reader and the plan.  The plan of a resident store comes first, because the
+ * choice depends on its sizes. */
 static mf_status choose_mode(struct expert_store *store, mf_error *why)
 {
     const struct expert_store_options *options = &store->options;
@@ -164,15 +169,15 @@ static mf_status choose_mode(struct expert_store *store, mf_error *why)
                                        .mappable = all_can_be_mapped(options->directory) };
     store->mode = expert_mode_choose(&sizes);
     double mebibyte = 1 << 20;
-    if (options->place == PLACE_RESIDENT && store->mode == EXPERTS_STREAMED)
+    if (options->mode == MODE_RESIDENT && store->mode == EXPERTS_STREAMED)
         return fail(why, MF_ERR_MEMORY,
                     "%.2f MiB are left for experts; to hold them all takes %.2f MiB",
                     (double)sizes.budget_bytes / mebibyte, (double)sizes.slot_bytes / mebibyte);
-    if (options->place == PLACE_MAPPED && sizes.file_bytes > sizes.budget_bytes)
+    if (options->mode == MODE_MAPPED && sizes.file_bytes > sizes.budget_bytes)
         return fail(why, MF_ERR_MEMORY, "%.2f MiB are left; the files to be mapped have %.2f MiB",
                     (double)sizes.budget_bytes / mebibyte, (double)sizes.file_bytes / mebibyte);
-    if (options->place == PLACE_RESIDENT) store->mode = EXPERTS_RESIDENT;
-    if (options->place == PLACE_MAPPED) store->mode = EXPERTS_MAPPED;
+    if (options->mode == MODE_RESIDENT) store->mode = EXPERTS_RESIDENT;
+    if (options->mode == MODE_MAPPED) store->mode = EXPERTS_MAPPED;
     if (store->mode == EXPERTS_STREAMED) return plan_streamed(store, why);
     if (store->mode == EXPERTS_MAPPED) return make_plan(store, READING_MAPPED, &padded, why);
     return MF_OK;
@@ -223,8 +228,8 @@ static bool take_tables(struct expert_store *store)
            store->coming.places && store->prompt_uses && store->prompt_rows && store->uses;
 }
 
-/* The tables of the cache policy, most of them layers x experts² floats: only where something can
- * be evicted. */
+/* Allocates the tables of the cache policy, layers x experts² floats, if anything can be evicted
+ * and they are not there yet. */
 static bool take_policy_tables(struct expert_store *store)
 {
     if (store->plan.resident || store->mode == EXPERTS_MAPPED || store->policy_bytes > 0)
@@ -306,7 +311,7 @@ void expert_store_free(struct expert_store *store)
 
 /* ------------------------------------------------------------------ budget */
 
-/* Gives the pages of slots that are no longer used back to the system. */
+/* Returns the memory of the slots past class->count to the system. */
 static void release_slots(struct expert_store *store, const struct slot_class *class)
 {
     uint64_t from = class->memory_at + class->count * class->bytes;
@@ -320,6 +325,7 @@ static void release_slots(struct expert_store *store, const struct slot_class *c
     if (bytes > 0) madvise(store->memory + from, bytes, MADV_DONTNEED);
 }
 
+/* Plans the slots for another budget, without staging buffers if it is too small for both. */
 static mf_status limit_slots(struct expert_store *store, uint64_t budget_bytes, mf_error *why)
 {
     uint32_t per_token = store->options.config->experts_per_token;
@@ -334,9 +340,9 @@ static mf_status limit_slots(struct expert_store *store, uint64_t budget_bytes, 
     return MF_OK;
 }
 
-/* There was room for all experts until a session took it: from now on they are read as
- * those of a store that never had it, into the same memory.  Where that cannot be had the
- * store goes on as it is. */
+/* Turns a resident store into a streamed one, in the same memory: drops all experts, opens a reader
+ * for streaming and plans the slots again.  If such a reader cannot be opened, the store stays
+ * resident in name and evicts experts under the plan it has. */
 static mf_status begin_streaming(struct expert_store *store, uint64_t budget_bytes, mf_error *why)
 {
     bool padded;
@@ -351,7 +357,7 @@ static mf_status begin_streaming(struct expert_store *store, uint64_t budget_byt
     if (plan_streamed(store, NULL) != MF_OK) return MF_OK;
     store->mode = EXPERTS_STREAMED;
     mf_status status = limit_slots(store, budget_bytes, NULL);
-    if (status != MF_OK) { /* rounding out was too much */
+    if (status != MF_OK) { /* padded slots do not fit: try without direct reads */
         status = make_plan(store, READING_UNCACHED, &padded, why);
         if (status == MF_OK) status = limit_slots(store, budget_bytes, why);
     }
@@ -365,7 +371,7 @@ mf_status expert_store_set_budget(struct expert_store *store, uint64_t budget_by
     memory_warmer_stop(&store->warmer);              /* the next read starts it again */
     mf_status status = limit_slots(store, budget_bytes, why);
     if (status != MF_OK) return status;
-    bool limited = store->options.hard_limit && store->options.place == PLACE_BY_SIZE;
+    bool limited = store->options.hard_limit && store->options.mode == MODE_BY_SIZE;
     if (limited && store->memory && store->mode == EXPERTS_RESIDENT && !store->plan.resident) {
         status = begin_streaming(store, budget_bytes, why);
         if (status != MF_OK) return status;

@@ -50,7 +50,7 @@ struct expert_request {
     const uint32_t *experts; /* ids, each once; borrowed until begin returns */
     size_t count;
     uint32_t rows;        /* of the step */
-    const uint32_t *uses; /* [experts of the layer] how many of the rows use each */
+    const uint32_t *uses; /* [experts of the layer] the number of rows that use each */
 };
 
 struct expert_visit {
@@ -101,11 +101,11 @@ struct expert_store_options {
     enum expert_ahead { AHEAD_MEASURED, AHEAD_NEVER, AHEAD_ALWAYS } ahead;
     const struct clock *clock;   /* NULL: the system clock */
     read_engine_factory factory; /* NULL: as `engine` says; for tests */
-    enum expert_place {
-        PLACE_BY_SIZE,
-        PLACE_RESIDENT,
-        PLACE_MAPPED
-    } place;               /* refused if impossible */
+    enum expert_mode_choice {
+        MODE_BY_SIZE,
+        MODE_RESIDENT,
+        MODE_MAPPED
+    } mode;                /* opening fails if the budget is too small for it */
     struct tracer *tracer; /* receives reads; may be NULL */
 };
 

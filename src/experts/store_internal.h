@@ -1,4 +1,4 @@
-/* store_internal.h: what the parts of the store share; for src/experts/store*.c only.
+/* store_internal.h: declarations shared by the files of the store, src/experts/store*.c.
  *
  *     store.c          open, budget, statistics
  *     store_slots.c    slots and eviction
@@ -44,10 +44,10 @@ struct expert_slot {
     uint16_t pieces_left;
 };
 
-/* Of a slot: the bytes that its read has brought, and its first failure. */
+/* The read into a slot.  error, file, offset and missing describe its first failure. */
 struct slot_read {
-    uint64_t bytes;
-    bool ahead; /* it started as a read-ahead */
+    uint64_t bytes; /* read so far */
+    bool ahead;     /* it started as a read-ahead */
     int error;
     uint32_t file;
     uint64_t offset;
@@ -105,9 +105,9 @@ struct expert_store {
     /* of the current visit */
     uint64_t visit; /* its number */
     uint32_t visit_layer, visit_rows;
-    double visit_at;                    /* when it began … */
-    double waited_then, predicted_then; /* … and what the counters said then */
-    uint32_t *pending;                  /* [experts] asked for and not yet handed out */
+    double visit_at;                    /* time of its begin, seconds … */
+    double waited_then, predicted_then; /* … and wait_seconds, predict_seconds at that time */
+    uint32_t *pending;                  /* [experts] requested and not yet leased */
     size_t pending_count;
     struct place_list missing; /* by offset in the file */
 
@@ -119,7 +119,7 @@ struct expert_store {
         coming;            /* experts of that layer that a prompt will use, by offset in the file */
     uint8_t *prompt_uses;  /* [layers x experts] whether the last chunk of a prompt used it */
     uint32_t *prompt_rows; /* [layers] rows of that chunk; 0: none yet */
-    double asked_at;       /* when predicting began */
+    double asked_at;       /* time of expert_store_predictable_ranks, seconds */
 
     uint64_t *uses; /* [layers x experts] */
     struct expert_counters counters;
@@ -143,65 +143,67 @@ static inline uint32_t class_of(const struct expert_store *store, uint32_t place
 
 /* ------------------------------------------------------------ store_slots.c */
 
-/* All slots are empty; nothing may be under way. */
+/* Empties all slots; no read may be in flight. */
 void slots_reset(struct expert_store *store);
 
-/* Where an expert lies in a slot; a mapped store has none. */
+/* The memory of a slot of the class of `place`; not for a mapped store, which has none. */
 uint8_t *slots_memory(const struct expert_store *store, uint32_t slot, uint32_t place);
 
-/* Its matrices, wherever they are. */
+/* The matrices of the expert in a slot, or of its mapped file. */
 struct expert_view slots_view(const struct expert_store *store, uint32_t index);
 
 /* READY or FAILED → EMPTY */
 void slots_empty(struct expert_store *store, uint32_t index);
 
-/* Before a series of takes: what was known about victims is old. */
+/* Call before a series of slots_take: discards the victims found earlier. */
 void slots_begin_taking(struct expert_store *store);
 
-/* An empty slot for the place, if need be by evicting an expert whose next use is more
- * than `distance` visits away; NO_SLOT: there is none. */
+/* Returns an empty slot for the expert `place`, evicting one whose next use is expected more than
+ * `distance` visits from now if none is empty; NO_SLOT if that is not possible either. */
 uint32_t slots_take(struct expert_store *store, uint32_t place, float distance);
 
 /* ---------------------------------------------------------- store_reading.c */
 
 void reading_layout(struct expert_layout *out, const struct expert_store *store, uint32_t place);
 
-/* EMPTY → READING: the reads are put at the head of *list.  False when there is no
- * slot (`distance`: see slots_take), or no request, at the moment. */
+/* EMPTY → READING: takes a slot and puts its reads at the head of *list; the caller submits them.
+ * False if no slot (`distance`: see slots_take) or no request is free. */
 bool reading_begin(struct expert_store *store, struct async_read **list, uint32_t place,
                    float distance, bool ahead);
 
-/* Begins what is on the list, as far as there are slots and requests. */
+/* Begins and submits the reads on the list, as far as slots and requests are free. */
 void reading_begin_list(struct expert_store *store, struct place_list *list, float distance,
                         bool ahead);
 
-/* Takes in the reads that have finished; false when there was none. */
+/* Moves the slots of finished reads to READY or FAILED.  `block`: wait for one if none has
+ * finished.  False if there was none. */
 bool reading_collect(struct expert_store *store, bool block);
 
-/* READY → FAILED, if the files no longer have what is mapped. */
+/* READY → FAILED if a file is now too short for the mapped expert. */
 void reading_check_map(struct expert_store *store, uint32_t index);
 
-/* FAILED → EMPTY, with the reason. */
+/* FAILED → EMPTY; returns the reason of the failure. */
 mf_status reading_report(struct expert_store *store, uint32_t index, mf_error *why);
 
-/* Adds to a list that is in the order of the file, as most checkpoints are. */
+/* Inserts into a list that is sorted by offset in the file; cheap where that is the order of ids,
+ * as in most checkpoints. */
 void reading_add(const struct expert_store *store, struct place_list *list, uint32_t place);
 
 /* ------------------------------------------------------------ store_visit.c */
 
-/* No read is waited for any more; failures that were not reported are forgotten. */
+/* Ends the current visit: it waits for no slot any more, and FAILED slots become EMPTY. */
 void visit_end(struct expert_store *store);
 
 /* ------------------------------------------------------------ store_ahead.c */
 
-/* A visit begins, and its experts have not been looked for yet: what does it say about
- * the predictions, and about the time since the visit before? */
+/* Compares the request of a new visit with the predictions for it and measures the time since the
+ * visit before.  Call before the visit changes any slot. */
 void ahead_judge(struct expert_store *store, const struct expert_request *request, double now);
 
 /* Whether a token's experts are read ahead now. */
 bool ahead_is_on(const struct expert_store *store);
 
-/* Goes on with what a prompt will want next, when everything that is wanted now has begun. */
+/* Begins reads for the next layer of a prompt once all reads of the current visit have begun. */
 void ahead_continue(struct expert_store *store);
 
 #endif

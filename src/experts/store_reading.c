@@ -10,7 +10,8 @@ void reading_layout(struct expert_layout *out, const struct expert_store *store,
                        store->reader);
 }
 
-/* By the reader's threads: while a slot is READING its expert does not change. */
+/* Called by a thread of the reader, which is safe: the place of a slot does not change while the
+ * slot is READING. */
 static int check_expert(const struct async_read *read)
 {
     const struct expert_store *store = read->check_user;
@@ -126,6 +127,7 @@ static void end_read(struct expert_store *store, uint32_t index)
     slots_empty(store, index);
 }
 
+/* Accounts one finished read and returns it to the free requests. */
 static void take_in(struct expert_store *store, struct async_read *read)
 {
     struct slot_read *total = &store->reads[read->tag];

@@ -35,7 +35,7 @@ static void want(struct expert_store *store, uint32_t place)
         counters->ahead_late++;
         async_reader_promote(store->reader, index);
     } else {
-        counters->misses++; /* a visit before this one asked and was given up */
+        counters->misses++; /* requested by an earlier visit that ended before the read */
     }
     slot->inherited = slot->state == SLOT_READING;
     slot->ahead = false;

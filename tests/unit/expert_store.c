@@ -34,7 +34,7 @@ static struct model_config config = { .layer_count = LAYERS,
                                       .experts_per_token = PER_TOKEN };
 static struct expert_store *store;
 static enum expert_ahead ahead;
-static enum expert_place place;
+static enum expert_mode_choice mode;
 
 /* ------------------------------------------------------------------- model */
 
@@ -110,7 +110,7 @@ static bool open_files(enum read_engine_kind engine, const mf_files *functions, 
                                             .hard_limit = true,
                                             .engine = engine,
                                             .ahead = ahead,
-                                            .place = place };
+                                            .mode = mode };
     mf_status status = expert_store_open(&store, &options, &why);
     if (status != MF_OK) print_message("    not opened: %s\n", why.text);
     if (status == MF_ERR_UNSUPPORTED) {
@@ -119,7 +119,7 @@ static bool open_files(enum read_engine_kind engine, const mf_files *functions, 
     }
     assert_int_equal(status, MF_OK);
     assert_true(expert_store_check_invariants(store));
-    assert_true(place == PLACE_MAPPED || expert_store_sizes(store).slot_bytes <= budget);
+    assert_true(mode == MODE_MAPPED || expert_store_sizes(store).slot_bytes <= budget);
     return true;
 }
 
@@ -374,7 +374,7 @@ static mf_status try_to_open(const mf_files *functions, uint64_t budget, mf_erro
                                             .layers = layers,
                                             .config = &config,
                                             .budget_bytes = budget,
-                                            .place = place };
+                                            .mode = mode };
     failing_files_init(&failing, &files_posix);
     failing_allocator_init(&heap);
     for (int i = 0; i < FILES; i++)
@@ -390,17 +390,17 @@ static void a_mode_that_does_not_fit_is_refused(void **state)
 {
     (void)state;
     mf_error why = { 0 };
-    place = PLACE_RESIDENT;
+    mode = MODE_RESIDENT;
     assert_int_equal(try_to_open(&files_posix, 2 * LEAST, &why), MF_ERR_MEMORY);
     assert_non_null(strstr(why.text, "to hold them all"));
     assert_int_equal(try_to_open(&files_posix, ENOUGH, &why), MF_OK);
-    place = PLACE_MAPPED;
+    mode = MODE_MAPPED;
     assert_int_equal(try_to_open(&files_posix, FILES * FILE_BYTES - 1, &why), MF_ERR_MEMORY);
     assert_non_null(strstr(why.text, "mapped"));
     assert_int_equal(try_to_open(&files_posix, FILES * FILE_BYTES, &why), MF_OK);
     assert_int_equal(try_to_open(&failing.files, FILES * FILE_BYTES, &why), MF_ERR_UNSUPPORTED);
     assert_non_null(strstr(why.text, "descriptor"));
-    place = PLACE_BY_SIZE;
+    mode = MODE_BY_SIZE;
 }
 
 /* A mapped store hands out the file itself; a file that has become short is an error of
@@ -410,7 +410,7 @@ static void mapped_experts_give_the_bytes_of_the_file(void **state)
     (void)state;
     uint32_t experts[EXPERTS];
     mf_error why = { 0 };
-    place = PLACE_MAPPED;
+    mode = MODE_MAPPED;
     ahead = AHEAD_ALWAYS;
     assert_true(open_files(READ_ENGINE_BEST, &files_posix, FILES * FILE_BYTES));
     assert_string_equal(expert_store_sizes(store).mode, "mapped");
@@ -438,7 +438,7 @@ static void mapped_experts_give_the_bytes_of_the_file(void **state)
         assert_int_equal(visit_all(2, experts, EXPERTS, EXPERTS, &why), MF_OK);
     }
     close_store();
-    place = PLACE_BY_SIZE;
+    mode = MODE_BY_SIZE;
     ahead = AHEAD_MEASURED;
 }
 
