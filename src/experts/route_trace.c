@@ -229,7 +229,7 @@ mf_status route_trace_open(struct route_trace *out, const mf_allocator *allocato
     if (status == MF_OK) status = read_layers(out, why);
     if (status == MF_OK) status = find_steps(out, count, why);
     if (status == MF_OK && checksum_of(bytes, count - 8) != load_u64(out->bytes + count - 8))
-        status = fail(why, MF_ERR_FORMAT, "the trace is damaged: its checksum is another");
+        status = fail(why, MF_ERR_FORMAT, "the trace is damaged: its checksum does not match");
     if (status == MF_OK) status = check_steps(out, why);
     if (status != MF_OK) route_trace_free(out);
     return status;
@@ -253,18 +253,18 @@ static const uint8_t *layer_at(const struct route_trace *trace, const struct rou
 uint32_t route_trace_expert(const struct route_trace *trace, const struct route_step *step,
                             uint32_t layer, uint32_t row, uint32_t k)
 {
-    size_t place = (size_t)row * trace->shape.per_token + k;
-    const uint8_t *at = layer_at(trace, step, layer) + place * trace->id_bytes;
+    size_t choice = (size_t)row * trace->shape.per_token + k;
+    const uint8_t *at = layer_at(trace, step, layer) + choice * trace->id_bytes;
     return trace->id_bytes == 1 ? *at : load_u16(at);
 }
 
 float route_trace_weight(const struct route_trace *trace, const struct route_step *step,
                          uint32_t layer, uint32_t row, uint32_t k)
 {
-    size_t place = (size_t)row * trace->shape.per_token + k;
+    size_t choice = (size_t)row * trace->shape.per_token + k;
     size_t choices = (size_t)step->rows * trace->shape.per_token;
     const uint8_t *weights = layer_at(trace, step, layer) + choices * trace->id_bytes;
-    return f32_from_bf16(load_u16(weights + place * WEIGHT_BYTES));
+    return f32_from_bf16(load_u16(weights + choice * WEIGHT_BYTES));
 }
 
 int32_t route_trace_token(const struct route_trace *trace, const struct route_step *step,

@@ -1,5 +1,5 @@
-/* route_trace: what is written is read again; whatever else the bytes are, they are
- * refused with a sentence. */
+/* route_trace: a written trace reads back unchanged; any other bytes are refused with a message
+ * that names the fault. */
 #include "support/test.h"
 
 #include "experts/route_trace.h"
@@ -16,7 +16,7 @@ static const uint64_t slot_bytes[LAYERS] = { 1024, 0, 2048 };
 
 static struct failing_allocator heap;
 static struct byte_writer file;
-static size_t sink_limit; /* bytes that it takes */
+static size_t sink_limit; /* take_bytes fails past this many bytes, like a full disk */
 
 static bool take_bytes(void *user, const void *bytes, size_t count)
 {
@@ -38,7 +38,8 @@ static struct route_shape shape_of(uint32_t experts)
                                  .slot_bytes = slot_bytes };
 }
 
-/* Row r of step s in layer l has experts x and x + 1 with weights 0.25 and 0.75. */
+/* The content of the traces: row r of step s in layer l chooses experts x and x + 1, where x is
+ * first_expert(…), with weights 0.25 and 0.75. */
 static uint32_t first_expert(uint32_t experts, uint32_t step, uint32_t layer, uint32_t row)
 {
     return (step * 7 + layer * 3 + row) % (experts - 1);
@@ -60,7 +61,8 @@ static void add_layer(struct route_writer *writer, uint32_t step, uint32_t layer
     route_writer_add(writer, &choice);
 }
 
-/* Steps of 1, 2, … rows; one that is left after its first layer stands between. */
+/* Writes steps of 1, 2, … rows.  Before each, a step is abandoned after its first layer (a feed
+ * that failed); the file must not contain it. */
 static mf_status write_trace(uint32_t experts, uint32_t steps, mf_error *why)
 {
     struct route_writer writer;
@@ -118,7 +120,7 @@ static void check_content(const struct route_trace *trace, uint32_t experts, uin
     }
 }
 
-static void what_is_written_is_read(void **state)
+static void written_trace_reads_back(void **state)
 {
     (void)state;
     static const uint32_t counts[] = { 2, 64, 256, 257, 65536 };
@@ -131,7 +133,7 @@ static void what_is_written_is_read(void **state)
         assert_int_equal(trace.shape.resident_bytes, 12345);
         assert_int_equal(trace.shape.working_bytes, 678);
         assert_int_equal(trace.shape.slot_bytes[2], 2048);
-        assert_string_equal(trace.shape.name, "pebble"); /* what cannot be printed is left out */
+        assert_string_equal(trace.shape.name, "pebble"); /* without the newline */
         assert_true(fabs(trace.step_seconds - 0.0125) < 1e-9);
         assert_int_equal(trace.order[1], NO_ORDER);
         check_content(&trace, counts[i], 7);
@@ -139,7 +141,7 @@ static void what_is_written_is_read(void **state)
     }
 }
 
-static void an_empty_trace_is_one(void **state)
+static void trace_without_steps_is_accepted(void **state)
 {
     (void)state;
     struct route_trace trace;
@@ -149,7 +151,7 @@ static void an_empty_trace_is_one(void **state)
     route_trace_free(&trace);
 }
 
-static void no_other_length_is_read(void **state)
+static void truncated_or_longer_file_is_refused(void **state)
 {
     (void)state;
     struct route_trace trace;
@@ -165,7 +167,7 @@ static void no_other_length_is_read(void **state)
     assert_int_not_equal(open_file(&trace, NULL), MF_OK);
 }
 
-static void a_changed_byte_is_found(void **state)
+static void any_changed_byte_is_refused(void **state)
 {
     (void)state;
     struct route_trace trace;
@@ -179,7 +181,8 @@ static void a_changed_byte_is_found(void **state)
     route_trace_free(&trace);
 }
 
-/* Puts a number into the file, makes the checksum right, and expects a sentence. */
+/* Overwrites `count` bytes of a valid file, corrects the checksum, and expects a refusal whose
+ * message contains `part`. */
 static void expect_refusal(size_t at, const void *bytes, size_t count, const char *part)
 {
     struct route_trace trace;
@@ -192,10 +195,11 @@ static void expect_refusal(size_t at, const void *bytes, size_t count, const cha
     if (!strstr(why.text, part)) fail_msg("\"%s\" does not say \"%s\"", why.text, part);
 }
 
-static void wrong_numbers_are_named(void **state)
+static void refusal_names_the_wrong_field(void **state)
 {
     (void)state;
-    size_t step = 112 + LAYERS * 16, ids = step + 4 + 4; /* of the first step, of one row */
+    /* Offsets as in the table of route_trace.h; the first step has one row. */
+    size_t step = 112 + LAYERS * 16, ids = step + 4 + 4;
     uint32_t two = 2, none = 0, many = 5000, huge = UINT32_MAX;
     uint64_t large = 5000;
     uint16_t not_finite = 0x7F80;
@@ -217,8 +221,8 @@ static void wrong_numbers_are_named(void **state)
     expect_refusal(ids + 2, &not_finite, 2, "a weight is not finite");
 }
 
-/* Head, steps and end: whatever the sink refuses is said at the latest at the end. */
-static void a_full_disk_is_reported(void **state)
+/* Wherever the sink fails, route_writer_open or route_writer_end says so. */
+static void failing_sink_is_reported(void **state)
 {
     (void)state;
     mf_error why = { 0 };
@@ -232,7 +236,7 @@ static void a_full_disk_is_reported(void **state)
     assert_int_equal(write_trace(8, 3, NULL), MF_OK);
 }
 
-static void no_memory_is_reported(void **state)
+static void every_failing_allocation_is_reported(void **state)
 {
     (void)state;
     for (uint64_t nth = 1;; nth++) {
@@ -255,7 +259,7 @@ static void no_memory_is_reported(void **state)
     }
 }
 
-static void a_dense_model_has_no_routes(void **state)
+static void model_without_experts_is_unsupported(void **state)
 {
     (void)state;
     static const uint64_t nothing[LAYERS];
@@ -273,10 +277,14 @@ static void a_dense_model_has_no_routes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(what_is_written_is_read), TEST(an_empty_trace_is_one),
-        TEST(no_other_length_is_read), TEST(a_changed_byte_is_found),
-        TEST(wrong_numbers_are_named), TEST(a_full_disk_is_reported),
-        TEST(no_memory_is_reported),   TEST(a_dense_model_has_no_routes),
+        TEST(written_trace_reads_back),
+        TEST(trace_without_steps_is_accepted),
+        TEST(truncated_or_longer_file_is_refused),
+        TEST(any_changed_byte_is_refused),
+        TEST(refusal_names_the_wrong_field),
+        TEST(failing_sink_is_reported),
+        TEST(every_failing_allocation_is_reported),
+        TEST(model_without_experts_is_unsupported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
