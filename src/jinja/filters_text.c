@@ -1,10 +1,12 @@
-/* Filters on text.  What is not a string is first turned into one, as Jinja does. */
+/* Filters on text.  Most convert another value to text first, as Jinja does (text_of); indent,
+ * truncate and urlencode raise a type error instead.  The table at the end names the parameters:
+ * given->bound[i] is the i-th of them (builtins.h). */
 #include "jinja/run.h"
 #include "base/unicode.h"
 
 #include <stdio.h>
 
-/* The value in front as text; NULL after an error. */
+/* str(value); NULL after an error. */
 static const struct jinja_string *text_of(struct jinja_run *run, struct jinja_value value)
 {
     struct jinja_value text = jinja_str(run, value);
@@ -37,7 +39,8 @@ static struct jinja_value filter_capitalize(struct jinja_run *run, struct jinja_
     return text ? jinja_capitalise(run, text) : jinja_failed();
 }
 
-/* Words begin after white space and after - ( { [ <; unlike str.title, not after other signs. */
+/* A word begins after white space or one of - ( { [ <; str.title begins one after any character
+ * that is not a letter. */
 static struct jinja_value filter_title(struct jinja_run *run, struct jinja_value self,
                                        const struct jinja_arguments *given)
 {
@@ -55,7 +58,7 @@ static struct jinja_value filter_title(struct jinja_run *run, struct jinja_value
     return jinja_built(&builder);
 }
 
-/* ------------------------------------------------------------------ ends and parts */
+/* ------------------------------------------------------------------ layout */
 
 static struct jinja_value filter_trim(struct jinja_run *run, struct jinja_value self,
                                       const struct jinja_arguments *given)
@@ -90,7 +93,8 @@ static struct jinja_value filter_indent(struct jinja_run *run, struct jinja_valu
         int64_t width = jinja_argument_int(run, given->bound[0], 4);
         jinja_add_repeated(&spaces, ' ', width > 0 ? (size_t)width : 0);
     }
-    /* An added newline makes a last line, empty or not, that is one of the lines. */
+    /* Like Jinja, append a newline before splitting: text that ends in one then has an empty last
+     * line. */
     static const struct jinja_string newline = { "\n", 1, 1 };
     struct jinja_value ended = jinja_concatenate(run, text, &newline);
     if (run->failed) return jinja_failed();
@@ -104,6 +108,8 @@ static struct jinja_value filter_indent(struct jinja_run *run, struct jinja_valu
     return jinja_built(&builder);
 }
 
+/* At most `length` characters with the end mark.  Text that is longer by up to `leeway` stays
+ * whole. */
 static struct jinja_value filter_truncate(struct jinja_run *run, struct jinja_value self,
                                           const struct jinja_arguments *given)
 {
@@ -138,6 +144,7 @@ static struct jinja_value filter_center(struct jinja_run *run, struct jinja_valu
     return text ? jinja_pad(run, text, width, ' ', 'c') : jinja_failed();
 }
 
+/* Counts the matches of \w+, as Jinja does. */
 static struct jinja_value filter_wordcount(struct jinja_run *run, struct jinja_value self,
                                            const struct jinja_arguments *given)
 {
@@ -154,8 +161,10 @@ static struct jinja_value filter_wordcount(struct jinja_run *run, struct jinja_v
     return jinja_int(words);
 }
 
-/* ------------------------------------------------------------------ escapes */
+/* ------------------------------------------------------------------ encodings */
 
+/* Unlike Jinja's Markup, a string does not record that it was escaped: escaping twice escapes
+ * twice, and `forceescape` is the same filter. */
 static struct jinja_value filter_escape(struct jinja_run *run, struct jinja_value self,
                                         const struct jinja_arguments *given)
 {
