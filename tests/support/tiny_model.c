@@ -90,7 +90,8 @@ static const char *prefix(const struct tiny_model *tiny)
     return tiny->shape.nested ? "model.language_model." : "model.";
 }
 
-/* prefix + name with %u replaced; names of the head have no prefix. */
+/* The prefix and the name with %u replaced; lm_head and names that start with "model." get no
+ * prefix. */
 static void full_name(char out[256], const struct tiny_model *tiny, const char *name,
                       uint32_t layer)
 {
@@ -104,7 +105,8 @@ static void full_name(char out[256], const struct tiny_model *tiny, const char *
     snprintf(out, 256, "%s%s", bare ? "" : prefix(tiny), inner);
 }
 
-static double random_unit(struct tiny_model *tiny)
+/* Uniform in [-1, 1), by splitmix64. */
+static double random_signed(struct tiny_model *tiny)
 {
     uint64_t z = (tiny->random += 0x9e3779b97f4a7c15u);
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -136,6 +138,7 @@ static void set_shape(struct tiny_tensor *t, const uint64_t *shape, uint32_t ran
 
 /* ------------------------------------------------------------------ tensors */
 
+/* Encodes t->numbers in `format` and replaces them by what the file then says. */
 static void store_plain(struct tiny_tensor *t, enum format format)
 {
     size_t size = format_info(format)->block_bytes;
@@ -143,12 +146,13 @@ static void store_plain(struct tiny_tensor *t, enum format format)
     t->byte_count = t->element_count * size;
     t->bytes = must_have(malloc(t->byte_count + 1));
     for (size_t i = 0; i < t->element_count; i++) {
-        format_store(format, t->bytes, i, t->meaning[i]);
-        t->meaning[i] = format_load(format, t->bytes, i);
+        format_store(format, t->bytes, i, t->numbers[i]);
+        t->numbers[i] = format_load(format, t->bytes, i);
     }
 }
 
-/* The tensor becomes its packed values; scales and biases follow it. */
+/* Quantises the tensor: it becomes its packed values (U32), and its scales and biases are appended
+ * as tensors of their own.  t->numbers become the dequantised ones. */
 static void store_affine(struct tiny_model *tiny, size_t index)
 {
     struct tiny_tensor t = tiny->tensors[index], parts[2] = { { 0 } };
@@ -179,8 +183,8 @@ static void store_affine(struct tiny_model *tiny, size_t index)
     for (uint64_t r = 0; r < rows; r++) {
         struct quantised_row out = { t.bytes + r * row_bytes, parts[0].bytes + r * groups * 2,
                                      parts[1].bytes + r * groups * 2 };
-        format_info(like.format)->quantise(out, &like, t.meaning + r * cols);
-        weight_dequantise_row(t.meaning + r * cols, &like, r);
+        format_info(like.format)->quantise(out, &like, t.numbers + r * cols);
+        weight_dequantise_row(t.numbers + r * cols, &like, r);
     }
     t.format = FORMAT_U32;
     t.shape[t.rank - 1] = row_bytes / 4;
@@ -202,16 +206,17 @@ static bool is_affine(enum format format)
     return format >= FORMAT_AFFINE2 && format <= FORMAT_AFFINE8;
 }
 
-/* A random tensor, numbers up to `size`; as the model's matrices are kept, or as f32. */
-static size_t add_random(struct tiny_model *tiny, const char *name, uint32_t layer, double size,
+/* Appends a tensor with numbers in [-limit, limit) and returns its index; the caller stores it. */
+static size_t add_random(struct tiny_model *tiny, const char *name, uint32_t layer, double limit,
                          const uint64_t *shape, uint32_t rank)
 {
     char full[256];
     full_name(full, tiny, name, layer);
     struct tiny_tensor *t = new_tensor(tiny, full);
     set_shape(t, shape, rank);
-    t->meaning = must_have(malloc((t->element_count + 1) * sizeof(float)));
-    for (size_t i = 0; i < t->element_count; i++) t->meaning[i] = (float)(size * random_unit(tiny));
+    t->numbers = must_have(malloc((t->element_count + 1) * sizeof(float)));
+    for (size_t i = 0; i < t->element_count; i++)
+        t->numbers[i] = (float)(limit * random_signed(tiny));
     return tiny->tensor_count - 1;
 }
 
@@ -220,7 +225,7 @@ static void add_matrix(struct tiny_model *tiny, const char *name, uint32_t layer
 {
     const uint64_t shape[] = { rows, cols };
     size_t index = add_random(tiny, name, layer, 2.0 / sqrt((double)cols), shape, 2);
-    bool affine = is_affine(tiny->shape.format) && cols % tiny->shape.group == 0;
+    bool affine = is_affine(tiny->shape.format) && cols % tiny->shape.group == 0; /* else bf16 */
     if (affine)
         store_affine(tiny, index);
     else
@@ -239,7 +244,8 @@ static void add_stack(struct tiny_model *tiny, const char *name, uint32_t layer,
         store_plain(&tiny->tensors[index], tiny->shape.format);
 }
 
-/* `meaning` is the number that is computed with: a file of Hugging Face holds one less. */
+/* Norm weights are near 1.  Hugging Face stores zero-centred ones as weight - 1, MLX as they are;
+ * t->numbers are the weights in both cases. */
 static void add_norm(struct tiny_model *tiny, const char *name, uint32_t layer, uint64_t count,
                      bool zero_centred)
 {
@@ -247,10 +253,10 @@ static void add_norm(struct tiny_model *tiny, const char *name, uint32_t layer, 
     struct tiny_tensor *t = &tiny->tensors[index];
     bool less_one = zero_centred && tiny->shape.layout != TINY_STACKED;
     for (size_t i = 0; i < t->element_count; i++)
-        if (!less_one) t->meaning[i] += 1.0f;
+        if (!less_one) t->numbers[i] += 1.0f;
     store_plain(t, FORMAT_F32);
     for (size_t i = 0; i < t->element_count; i++)
-        if (less_one) t->meaning[i] += 1.0f;
+        if (less_one) t->numbers[i] += 1.0f;
 }
 
 static void add_vector(struct tiny_model *tiny, const char *name, uint32_t layer, uint64_t count)
@@ -373,7 +379,7 @@ json_t *tiny_model_sizes(struct tiny_model *tiny)
     return tiny->shape.nested ? json_object_get(tiny->config, "text_config") : tiny->config;
 }
 
-/* --------------------------------------------------------------- life of one */
+/* ----------------------------------------------------------- public functions */
 
 void tiny_model_init(struct tiny_model *tiny, const struct tiny_shape *shape)
 {
@@ -388,7 +394,7 @@ void tiny_model_init(struct tiny_model *tiny, const struct tiny_shape *shape)
 
 static const char *dtype_name(enum format format)
 {
-    return format_info(format)->name; /* plain formats are called as safetensors calls them */
+    return format_info(format)->name; /* safetensors uses the same names for plain formats */
 }
 
 void tiny_model_write(struct tiny_model *tiny)
@@ -428,7 +434,7 @@ static void free_tensor(struct tiny_tensor *t)
 {
     free(t->name);
     free(t->bytes);
-    free(t->meaning);
+    free(t->numbers);
 }
 
 void tiny_model_free(struct tiny_model *tiny)
@@ -453,7 +459,7 @@ struct tiny_tensor *tiny_model_find(struct tiny_model *tiny, const char *name, u
 
 const float *tiny_model_numbers(struct tiny_model *tiny, const char *name, uint32_t layer)
 {
-    return tiny_model_find(tiny, name, layer)->meaning;
+    return tiny_model_find(tiny, name, layer)->numbers;
 }
 
 const float *tiny_model_expert(struct tiny_model *tiny, uint32_t layer, uint32_t expert,

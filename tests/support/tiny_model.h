@@ -1,15 +1,15 @@
-/* tiny_model.h: a checkpoint of random numbers, of any shape, in memory.
+/* tiny_model.h: an in-memory checkpoint with random weights, of any shape.
  *
  *     struct tiny_model tiny;
  *     tiny_model_init(&tiny, &tiny_standard);        or a changed copy of it
- *     tiny_model_drop(&tiny, "model.norm.weight");   tensors and config may be damaged
+ *     tiny_model_drop(&tiny, "norm.weight", 0);      optional: damage tensors or config
  *     tiny_model_write(&tiny);
  *     ... mf_model_open(&model, engine whose files are &tiny.files.files, TINY_PATH, ...);
  *     tiny_model_free(&tiny);
  *
- * It is a qwen3_5_moe in the naming of Hugging Face, or with TINY_STACKED in that
- * of MLX.  What a tensor means, as f32, stays readable: tests compute with it.
- * Running out of memory ends the test.  Threads: one. */
+ * The model is a qwen3_5_moe with the tensor names of Hugging Face, or with TINY_STACKED those of
+ * MLX.  Each tensor also keeps its numbers as f32, after rounding to its format, so that tests can
+ * compute expected results.  Running out of memory aborts the test.  Threads: one. */
 #ifndef SUPPORT_TINY_MODEL_H
 #define SUPPORT_TINY_MODEL_H
 
@@ -38,17 +38,17 @@ struct tiny_shape {
     uint32_t group;     /* affine: numbers per scale */
     enum tiny_layout layout;
     bool tied;   /* no lm_head */
-    bool nested; /* text_config, and the names that go with it */
+    bool nested; /* sizes in text_config, tensors under model.language_model. */
     uint64_t seed;
 };
 
 /* Four layers, the second and fourth full attention, f32. */
 extern const struct tiny_shape tiny_standard;
 
-/* Nothing is a multiple of 16, one kv head, three taps, every expert is used. */
+/* No size is a multiple of 16, one KV head, three taps, every token uses every expert; bf16. */
 extern const struct tiny_shape tiny_odd;
 
-/* 4 bits in groups of 32, experts stacked. */
+/* 4-bit affine weights in groups of 32, stacked experts. */
 extern const struct tiny_shape tiny_affine;
 
 struct tiny_tensor {
@@ -58,7 +58,7 @@ struct tiny_tensor {
     uint64_t shape[4];
     uint8_t *bytes;
     size_t byte_count;
-    float *meaning; /* [elements] what the model computes with, or NULL (scales, biases) */
+    float *numbers; /* [element_count] what the model computes with; NULL for scales and biases */
     size_t element_count;
 };
 
@@ -75,18 +75,18 @@ struct tiny_model {
 
 void tiny_model_init(struct tiny_model *tiny, const struct tiny_shape *shape);
 
-/* Puts config.json and model.safetensors, as they are now, among the files. */
+/* Writes config.json and model.safetensors, as they are now, to tiny->files under TINY_PATH. */
 void tiny_model_write(struct tiny_model *tiny);
 void tiny_model_free(struct tiny_model *tiny);
 
 /* The object that holds the sizes: the config itself, or its text_config. */
 json_t *tiny_model_sizes(struct tiny_model *tiny);
 
-/* The tensor of that name; there must be one.  `%u` stands for `layer`, and the
- * prefix of the naming scheme is put in front. */
+/* The tensor `name` without the prefix of the naming scheme; `%u` stands for `layer`.  Aborts if
+ * there is none. */
 struct tiny_tensor *tiny_model_find(struct tiny_model *tiny, const char *name, uint32_t layer);
 
-/* Its numbers as f32, slowest dimension first. */
+/* The numbers of that tensor, slowest dimension first; borrowed. */
 const float *tiny_model_numbers(struct tiny_model *tiny, const char *name, uint32_t layer);
 
 /* Matrix `part` (0 gate, 1 up, 2 down) of an expert, whatever the layout. */
@@ -95,7 +95,7 @@ const float *tiny_model_expert(struct tiny_model *tiny, uint32_t layer, uint32_t
 
 void tiny_model_drop(struct tiny_model *tiny, const char *name, uint32_t layer);
 
-/* A tensor that no model knows: `count` zeroes in `format`. */
+/* Adds a tensor under any full name, for names that no family has: `count` zeroes. */
 void tiny_model_add(struct tiny_model *tiny, const char *name, enum format format, size_t count);
 
 #endif
