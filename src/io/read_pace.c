@@ -1,13 +1,14 @@
 #include "io/read_pace.h"
 
 enum {
-    WINDOW_READS = 64,    /* of one measurement */
-    WINDOWS_BETWEEN = 16, /* measurements at the home level between two probes */
-    ALONE_MAX = 256       /* reads until a probe without enough concurrency ends */
+    WINDOW_READS = 64,    /* reads per window */
+    WINDOWS_BETWEEN = 16, /* windows at the home level between two probes */
+    ALONE_MAX = 256       /* reads that do not count before a window is given up */
 };
 
-/* A larger depth must gain this much; a smaller one may lose this much. */
-static const double worth_more = 1.15, worth_less = 0.95;
+/* A larger depth replaces the current one if its rate is 15 % higher, a smaller one if its rate is
+ * at most 5 % lower: of equal rates the smaller depth has the lower latency. */
+static const double ratio_up = 1.15, ratio_down = 0.95;
 
 static uint32_t level_of(uint32_t depth)
 {
@@ -33,10 +34,12 @@ static void start_window(struct read_pace *p, uint32_t level)
     p->reads = p->alone = 0;
 }
 
-/* Alternates up and down within the limits. */
+/* Probes the next larger or smaller depth, in turns where the limits allow both. */
 static void begin_probe(struct read_pace *p)
 {
-    bool up = p->home == p->level_max ? false : p->home == p->level_min ? true : p->probe_up;
+    bool up = p->probe_up;
+    if (p->home == p->level_max) up = false;
+    if (p->home == p->level_min) up = true;
     p->level = up ? p->home + 1 : p->home - 1;
     p->probe_up = !up;
     p->windows = 0;
@@ -45,16 +48,16 @@ static void begin_probe(struct read_pace *p)
 static void end_probe(struct read_pace *p)
 {
     bool up = p->level > p->home;
-    bool better = p->rates[p->level] > (up ? worth_more : worth_less) * p->rates[p->home];
-    if (better) {
+    bool better = p->rates[p->level] > (up ? ratio_up : ratio_down) * p->rates[p->home];
+    if (better) { /* continue in this direction, after one window */
         p->home = p->level;
-        p->probe_up = up;                 /* same direction again, … */
-        p->windows = WINDOWS_BETWEEN - 1; /* … soon */
+        p->probe_up = up;
+        p->windows = WINDOWS_BETWEEN - 1;
     }
     p->level = p->home;
 }
 
-/* With fewer in flight the rate says nothing about this depth. */
+/* The number of other reads in flight that makes a read representative of the measured depth. */
 static uint32_t enough_beside(const struct read_pace *p)
 {
     uint32_t home = 1u << p->home;
@@ -65,7 +68,7 @@ void read_pace_note(struct read_pace *p, uint64_t bytes, double seconds, uint32_
 {
     if (p->level_min == p->level_max) return;
     if (beside < enough_beside(p)) {
-        if (++p->alone == ALONE_MAX) start_window(p, p->home); /* this depth is never reached */
+        if (++p->alone == ALONE_MAX) start_window(p, p->home);
         return;
     }
     p->bytes += (double)(beside + 1) * (double)bytes;
