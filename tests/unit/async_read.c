@@ -6,7 +6,7 @@
 #include "io/async_read.h"
 #include "support/failing_allocator.h"
 #include "support/failing_files.h"
-#include "support/own_signals.h"
+#include "support/thread_signals.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -335,7 +335,7 @@ static void signals_are_left_to_the_caller(void **state)
         for (size_t i = 0; i < READS; i++) reads[i] = read_at(i, i, 1, false);
         link_all(reads, READS);
         async_reader_submit(reader, reads); /* so that there are as many threads as can be */
-        assert_signals_come_to_this_thread_alone();
+        assert_other_threads_take_no_signals();
         assert_int_equal(finish(READS), READS);
         end();
     }

@@ -4,7 +4,7 @@
 #include "base/arena.h"
 #include "base/thread_pool.h"
 #include "support/failing_allocator.h"
-#include "support/own_signals.h"
+#include "support/thread_signals.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -129,7 +129,7 @@ static void signals_are_left_to_the_caller(void **state)
 {
     (void)state;
     struct thread_pool *pool = pool_of(4);
-    assert_signals_come_to_this_thread_alone();
+    assert_other_threads_take_no_signals();
     thread_pool_free(pool);
 }
 

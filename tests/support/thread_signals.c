@@ -1,4 +1,4 @@
-#include "support/own_signals.h"
+#include "support/thread_signals.h"
 
 #include "support/test.h"
 
@@ -16,7 +16,7 @@ static void take(int signal_number)
     atomic_fetch_add(&taken, 1);
 }
 
-void assert_signals_come_to_this_thread_alone(void)
+void assert_other_threads_take_no_signals(void)
 {
     struct sigaction action = { .sa_handler = take }, before;
     sigset_t ours, pending;
@@ -27,7 +27,7 @@ void assert_signals_come_to_this_thread_alone(void)
     assert_int_equal(sigaction(SIGUSR1, &action, &before), 0);
     assert_int_equal(pthread_sigmask(SIG_BLOCK, &ours, NULL), 0);
     assert_int_equal(kill(getpid(), SIGUSR1), 0);
-    /* The kernel has chosen a thread by now, if there is one to choose; let it run. */
+    /* kill() has chosen a thread if any accepts the signal; give it time to run the handler. */
     nanosleep(&(struct timespec){ .tv_nsec = 5 * 1000 * 1000 }, NULL);
     sigpending(&pending);
     assert_true(sigismember(&pending, SIGUSR1));
