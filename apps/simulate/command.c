@@ -1,5 +1,5 @@
-/* `moeflux simulate`: how caches of other sizes and other policies would have done on a
- * recorded text. */
+/* `moeflux simulate`: replays recorded routes with expert caches of given sizes, under every
+ * policy, and reports hit rates, bytes read and the speed that follows from them. */
 #include "simulate/report.h"
 
 #include "cli/command.h"
@@ -20,27 +20,27 @@ struct simulate_settings {
 
 static const struct option options[] = {
     { 0, "memory", OPTION_TEXT, offsetof(struct simulate_settings, memory), "LIST",
-      .help = "what weights and caches may take, as in 4G,8G,16G, or how many of the experts are "
-              "kept, as in 25%; default 10%,25%,50%,75%,100%" },
+      .help = "sizes to try: memory for weights and caches, as in 4G,8G,16G, or the share of "
+              "experts in memory, as in 25%; default 10%,25%,50%,75%,100%" },
     { 0, "disk", OPTION_RATE, offsetof(struct simulate_settings, disk), "RATE",
-      .help = "what the disk gives, as in 3GB/s or 500MB/s; default 3GB/s" },
+      .help = "throughput of the disk, as in 3GB/s or 500MB/s; default 3GB/s" },
     { 0, "step", OPTION_REAL, offsetof(struct simulate_settings, step_ms), "MS",
-      .help = "milliseconds of a token that waits for no read; default: as recorded", .low = 0,
+      .help = "milliseconds per token without waiting for reads; default: as recorded", .low = 0,
       .high = 1e9 },
     { 0, "rows", OPTION_COUNT, offsetof(struct simulate_settings, rows), "N",
-      .help = "tokens computed at once; default 1, as in generating; 0: as recorded", .low = 0,
+      .help = "tokens per step; default 1, as in generation; 0: as recorded", .low = 0,
       .high = 1 << 24 },
     { 0, "json", OPTION_FLAG, offsetof(struct simulate_settings, json), NULL,
       .help = "one line of JSON instead of a table" },
     { 0, "plot", OPTION_TEXT, offsetof(struct simulate_settings, plot), "FILE.svg",
-      .help = "also draw hits and tokens/s over the memory" },
+      .help = "also plot hit rate and tokens/s over memory" },
 };
 
 static const struct option_group groups[] = { { "options", options, COUNT_OF(options), 0 } };
 
-/* ------------------------------------------------------------------- wishes */
+/* ------------------------------------------------------------------- sizes */
 
-/* "8G", or "25%" of what slots for all experts take. */
+/* "8G": memory for everything; "25%": slots for that share of the bytes of all experts. */
 static bool parse_memory(struct simulated_size *out, const char *text,
                          const mf_route_trace_info *trace)
 {
@@ -58,7 +58,8 @@ static bool parse_memory(struct simulated_size *out, const char *text,
     return parse_size(&out->memory_bytes, text) && out->memory_bytes > 0;
 }
 
-/* After the replay: every policy has the same slots. */
+/* Ascending by the slots that were used, which are known after the replay and the same for every
+ * policy. */
 static int compare_sizes(const void *a, const void *b)
 {
     const struct simulated_size *x = a, *y = b;
@@ -66,7 +67,7 @@ static int compare_sizes(const void *a, const void *b)
     return (x->slot_bytes > y->slot_bytes) - (x->slot_bytes < y->slot_bytes);
 }
 
-/* The sizes of a list with commas. */
+/* Parses a comma-separated list into report->sizes. */
 static mf_status parse_sizes(struct simulate_report *report, const char *list, mf_error *why)
 {
     while (*list) {
@@ -88,10 +89,11 @@ static mf_status parse_sizes(struct simulate_report *report, const char *list, m
     return MF_OK;
 }
 
-/* ----------------------------------------------------------------- playing */
+/* ------------------------------------------------------------------ replay */
 
-/* Sizes that are too small are left out with a note; it is an error if all are. */
-static mf_status play(struct simulate_report *report, const mf_route_trace *trace, mf_error *why)
+/* Replays the trace for every size and policy and sorts the sizes.  A size that is too small is
+ * left out with a note on stderr; it is an error if all are. */
+static mf_status replay(struct simulate_report *report, const mf_route_trace *trace, mf_error *why)
 {
     struct terminal terminal;
     struct progress progress;
@@ -118,7 +120,8 @@ static mf_status play(struct simulate_report *report, const mf_route_trace *trac
             size->slot_bytes = size->results[0].slot_bytes;
             kept++;
         }
-        if (status != MF_OK && kept + count - i > 1) note("%s", why->text);
+        bool only_error = kept == 0 && i + 1 == count; /* reported by the caller */
+        if (status != MF_OK && !only_error) note("%s", why->text);
     }
     progress_end(&progress);
     report->size_count = kept;
@@ -162,7 +165,7 @@ static mf_status simulate(const struct simulate_settings *settings, const mf_rou
     if (!report.sizes) return fail_memory(why, SIMULATED_SIZES_MAX * sizeof *report.sizes);
     status =
         parse_sizes(&report, settings->memory ? settings->memory : "10%,25%,50%,75%,100%", why);
-    if (status == MF_OK) status = play(&report, trace, why);
+    if (status == MF_OK) status = replay(&report, trace, why);
     if (status == MF_OK) status = show(&report, settings, why);
     free(report.sizes);
     return status;
@@ -199,7 +202,7 @@ static int run(const void *settings_, const struct arguments *arguments)
 
 const struct command command_simulate = {
     .name = "simulate",
-    .summary = "how other caches would have done on recorded routes",
+    .summary = "replay recorded routes with other cache sizes and policies",
     .arguments = "FILE",
     .argument_limit = 1,
     .groups = groups,
@@ -207,11 +210,11 @@ const struct command command_simulate = {
     .opens_no_model = true,
     .notes =
         "Replays a trace (run, generate, perplexity and bench record one with --routes FILE)\n"
-        "against caches of experts and shows, for every size of memory and every policy: the\n"
-        "share of experts that were in memory when they were needed, that share of Belady's, who\n"
-        "knows the future, bytes read per token, and the tokens per second that follow, reading\n"
-        "and computing at once or in turn. \"moeflux\" is what this program does. Read-ahead is\n"
-        "not simulated.",
+        "with simulated expert caches. For every memory size and policy it shows the hit rate,\n"
+        "that rate relative to Belady's optimal policy, which knows the future, bytes read per\n"
+        "token, and the resulting tokens per second with reads and computation overlapped and\n"
+        "one after the other. \"moeflux\" is the policy of this program. Read-ahead is not\n"
+        "simulated.",
     .examples = "  moeflux generate -p 'The old king' -n 500 --routes king.routes\n"
                 "  moeflux simulate king.routes --memory 25%,50%\n"
                 "  moeflux simulate king.routes --memory 4G,8G,16G --disk 3GB/s --plot king.svg\n",
