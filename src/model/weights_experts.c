@@ -1,13 +1,16 @@
 #include "base/status.h"
 #include "model/binder.h"
 
-/* How published checkpoints keep the experts of a layer.
+/* weights_experts.c: finds where each expert of a layer lies in the files; reads nothing.
+ *
+ * Published checkpoints store the experts of a layer in one of three ways:
  *
  *     stacked    one tensor [experts][rows][cols] per matrix         (MLX, GGUF)
  *     fused      gate and up in one tensor [experts][2 x rows][cols] (Hugging Face, newer GGUF)
  *     separate   one tensor per expert and matrix                    (Hugging Face)
  *
- * In each, an expert's rows are contiguous: at most three extents per matrix. */
+ * In each of them the rows of one expert's matrix are contiguous, so a matrix has at most three
+ * extents: values, scales and biases.  A packed model lists the offsets in its manifest. */
 static const char *const mlx_names[EXPERT_PARTS] = {
     "layers.%u.mlp.switch_mlp.gate_proj.weight",
     "layers.%u.mlp.switch_mlp.up_proj.weight",
@@ -35,6 +38,7 @@ static bool has_tensor(const struct binder *b, const char *name, uint32_t layer)
     return tensor_find(b->source->directory, full) != NULL;
 }
 
+/* An extent per expert in the arena; *out is the same array for readers. */
 static mf_status new_extents(const struct extent **out, struct extent **fill,
                              const struct binder *b, mf_error *why)
 {
@@ -45,7 +49,8 @@ static mf_status new_extents(const struct extent **out, struct extent **fill,
     return MF_OK;
 }
 
-/* Rows [first, first + rows) of every expert in a stacked tensor. */
+/* Extents of rows [first, first + rows) of every expert in a stacked tensor; *bytes: of one of
+ * them.  A NULL tensor (a format without scales or biases) leaves both untouched. */
 static mf_status slice_stack(const struct extent **out, uint64_t *bytes, const struct binder *b,
                              const struct tensor *tensor, uint64_t first, uint64_t rows,
                              mf_error *why)
@@ -63,7 +68,8 @@ static mf_status slice_stack(const struct extent **out, uint64_t *bytes, const s
     return MF_OK;
 }
 
-/* `need` describes the tensor; the expert's matrix is `rows` of its rows from `first`. */
+/* `need` describes the whole tensor; an expert's matrix is rows [first, first + rows) of its part
+ * of it. */
 static mf_status bind_stacked(struct expert_matrix *out, const struct binder *b,
                               const struct matrix_need *need, uint64_t first, uint64_t rows,
                               mf_error *why)
@@ -73,10 +79,9 @@ static mf_status bind_stacked(struct expert_matrix *out, const struct binder *b,
     if (status != MF_OK) return status;
     out->shape = source.shape;
     out->shape.rows = rows;
-    /* Rows that share scales must not lie on both sides of the cut. */
-    uint64_t shared = max_size(source.shape.group_rows, 1);
+    uint64_t shared = max_size(source.shape.group_rows, 1); /* rows that share scales */
     uint64_t scale_first = first / shared, scale_rows = (rows + shared - 1) / shared;
-    if (first % shared)
+    if (first % shared) /* a row of scales would belong to both gate and up */
         return fail(why, MF_ERR_UNSUPPORTED,
                     "%s: %s is cut at row %llu, inside a tile of %llu rows", b->source->where,
                     need->name, (unsigned long long)first, (unsigned long long)shared);
@@ -96,6 +101,7 @@ static bool same_layout(const struct weight *a, const struct weight *b)
            a->group_rows == b->group_rows && a->group_cols == b->group_cols;
 }
 
+/* `need` without a name: `pattern` makes one from the layer and the expert. */
 static mf_status bind_separate(struct expert_matrix *out, const struct binder *b,
                                const char *pattern, uint32_t layer, struct matrix_need need,
                                mf_error *why)
@@ -180,10 +186,11 @@ mf_status binder_bind_experts(struct expert_matrix out[EXPERT_PARTS], const stru
     return status;
 }
 
-/* One array of every expert: the same place in each blob. */
-static mf_status spread(const struct extent **out, uint64_t *bytes, const struct binder *b,
-                        const struct packed_layer *layer, const struct packed_matrix *m,
-                        size_t array, mf_error *why)
+/* Extents of one array (0 values, 1 scales, 2 biases) of every expert: it has the same offset in
+ * each blob. */
+static mf_status packed_extents(const struct extent **out, uint64_t *bytes, const struct binder *b,
+                                const struct packed_layer *layer, const struct packed_matrix *m,
+                                size_t array, mf_error *why)
 {
     *bytes = m->bytes[array];
     if (*bytes == 0) return MF_OK;
@@ -209,9 +216,11 @@ static mf_status bind_packed_matrix(struct expert_matrix *out, const struct bind
                     (unsigned long long)m->shape.cols, (unsigned long long)rows,
                     (unsigned long long)cols);
     out->shape = m->shape;
-    mf_status status = spread(&out->values, &out->value_bytes, b, layer, m, 0, why);
-    if (status == MF_OK) status = spread(&out->scales, &out->scale_bytes, b, layer, m, 1, why);
-    if (status == MF_OK) status = spread(&out->biases, &out->bias_bytes, b, layer, m, 2, why);
+    mf_status status = packed_extents(&out->values, &out->value_bytes, b, layer, m, 0, why);
+    if (status == MF_OK)
+        status = packed_extents(&out->scales, &out->scale_bytes, b, layer, m, 1, why);
+    if (status == MF_OK)
+        status = packed_extents(&out->biases, &out->bias_bytes, b, layer, m, 2, why);
     return status;
 }
 
