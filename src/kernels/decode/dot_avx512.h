@@ -1,14 +1,21 @@
-/* dot_avx512.h: how products are added up with vectors of 64 bytes.
+/* dot_avx512.h: the part of decode/dot.c that depends on the instruction set, for AVX-512.
  *
- * Sums of four products each, as the CPU makes them, are folded onto each other by unpacking until
- * a lane has a whole group.  Eight groups of 32 fill half a vector, so two products share one. */
+ *     loading    weights of 256 numbers as bytes, in the order of kernels.h that suits the format
+ *     integers   a lane of the CPU's dot instruction is the sum of 4 products; lanes of one group
+ *                are added until each lane holds a whole group
+ *     sums       groups times their scales, added up in f32 over the row
+ *
+ * 256 numbers have eight groups of 32, which fill half a vector: two products ("first" and
+ * "second") are therefore computed alternately and share one vector.  With groups of 16 a product
+ * fills a vector alone. */
 #ifndef KERNELS_DECODE_DOT_AVX512_H
 #define KERNELS_DECODE_DOT_AVX512_H
 
 #include "kernels/decode/pairs.h"
 #include "kernels/weight_units.h"
 
-/* As many rows as there are registers for. */
+/* Four rows are read at once (dot.c), as many as there are registers for; two of them share a
+ * struct sums. */
 enum { STREAMS = 4, TOGETHER = 2 };
 
 #define UNIT_ORDERS                                                                                \
@@ -17,17 +24,22 @@ enum { STREAMS = 4, TOGETHER = 2 };
 
 typedef struct unit dot_unit;
 
-/* Groups of 32: products of the first, then of the second, in the order of join_groups; mins of
- * both.  Groups of 16: the first's, the second's. */
+/* Running sums of two products over a row.
+ *
+ *                 groups of 32                                     groups of 16
+ *     first       dots of both products, lanes as in join_groups   dots of the first product
+ *     second      mins of both products                            dots of the second product
+ *
+ * dots and scaled hold the first product's 256 numbers until the second product's are computed. */
 struct sums {
     __m512 first, second;
-    /* Of the first's unit, until the second's is there: */
     __m512i dots;
-    __m512 scaled; /* scales, then mins, times those of the activations */
+    __m512 scaled; /* 8 scales times those of x, 8 mins times the sums of x */
 };
 
 /* ------------------------------------------------------------------- integers */
 
+/* 128·Σ q·high + Σ q·low over the four bytes of each lane of vector v. */
 LANES_INLINE __m512i dot_vector(const struct unit *w, const struct integer_unit *x, int v,
                                 bool wide)
 {
@@ -35,7 +47,8 @@ LANES_INLINE __m512i dot_vector(const struct unit *w, const struct integer_unit 
                                 wide);
 }
 
-/* Numbers in row order.  Quarter k of the result has groups k, 4 + k, 8 + k and 12 + k of 16. */
+/* Groups of 16 for numbers in row order: quarter k (four lanes) of the result has groups k, 4 + k,
+ * 8 + k and 12 + k. */
 LANES_INLINE __m512i dot_quarters(const struct unit *w, const struct integer_unit *x, bool wide)
 {
     __m512i halves[2];
@@ -47,8 +60,8 @@ LANES_INLINE __m512i dot_quarters(const struct unit *w, const struct integer_uni
                             _mm512_unpackhi_epi64(halves[0], halves[1]));
 }
 
-/* 128·Σ q·high + Σ q·low of vectors v and v + 1, in each lane of four bytes.  Without VNNI their
- * products are added up in 16 bits, where four of numbers below 64 fit. */
+/* dot_vector of v plus dot_vector of v + 1, whose lanes belong to the same groups; q < 64.  Without
+ * VNNI four products are added in 16 bits: 4 · 63 · 128 fits. */
 LANES_INLINE __m512i dot_two_vectors(const struct unit *w, const struct integer_unit *x, int v)
 {
     const int8_t *high = x->high + 64 * v, *low = x->low + 64 * v;
@@ -68,7 +81,7 @@ LANES_INLINE __m512i dot_two_vectors(const struct unit *w, const struct integer_
 #endif
 }
 
-/* The same of all four vectors, whose lanes are of the same groups. */
+/* The sum of dot_vector over all four vectors, whose lanes belong to the same groups. */
 LANES_INLINE __m512i dot_four_vectors(const struct unit *w, const struct integer_unit *x)
 {
 #if defined(__AVX512VNNI__)
@@ -84,7 +97,7 @@ LANES_INLINE __m512i dot_four_vectors(const struct unit *w, const struct integer
 #endif
 }
 
-/* Neighbouring lanes added up; in each quarter those of a, then those of b. */
+/* Adds lanes 2i and 2i + 1; each quarter of the result has two sums of a, then two of b. */
 LANES_INLINE __m512i add_neighbours(__m512i a, __m512i b)
 {
     __m512 even = _mm512_shuffle_ps((__m512)a, (__m512)b, 0x88);
@@ -92,7 +105,7 @@ LANES_INLINE __m512i add_neighbours(__m512i a, __m512i b)
     return _mm512_add_epi32((__m512i)even, (__m512i)odd);
 }
 
-/* Of one product, as far as it goes alone. */
+/* 16 partial sums of one product: whole groups of 16, or halves of groups of 32 for join_groups. */
 LANES_INLINE __m512i dot_unit_alone(const struct unit *w, const struct integer_unit *x,
                                     struct unit_kind kind)
 {
@@ -101,7 +114,7 @@ LANES_INLINE __m512i dot_unit_alone(const struct unit *w, const struct integer_u
     return add_neighbours(dot_two_vectors(w, x, 0), dot_two_vectors(w, x, 2));
 }
 
-/* Whole groups of 32 of two products. */
+/* Adds the halves: 8 groups of 32 of product a and 8 of b. */
 LANES_INLINE __m512i join_groups(__m512i a, __m512i b, struct unit_kind kind)
 {
     if (kind.order == UNIT_ORDER_PAIRS || kind.order == UNIT_ORDER_K_64)
@@ -109,7 +122,8 @@ LANES_INLINE __m512i join_groups(__m512i a, __m512i b, struct unit_kind kind)
     return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
 }
 
-/* Lanes of join_groups: which of the first's sixteen numbers, or of the second's. */
+/* The permutation that puts the scales of two products (indices 0-7 and 16-23) in the lanes that
+ * join_groups gives their groups. */
 LANES_INLINE __m512i joined_lanes(struct unit_kind kind)
 {
     switch (kind.order) {
@@ -121,7 +135,7 @@ LANES_INLINE __m512i joined_lanes(struct unit_kind kind)
     }
 }
 
-/* The other way: where the groups of the first, then those of the second are. */
+/* Its inverse: the lanes of the first product's groups in order, then those of the second's. */
 LANES_INLINE __m512i joined_places(struct unit_kind kind)
 {
     switch (kind.order) {
@@ -133,7 +147,7 @@ LANES_INLINE __m512i joined_places(struct unit_kind kind)
     }
 }
 
-/* Where dot_unit_alone has groups of 16. */
+/* The lanes in which dot_unit_alone leaves groups 0 to 15 of 16 numbers. */
 LANES_INLINE __m512i places_of_16(struct unit_kind kind)
 {
     if (kind.order == UNIT_ORDER_HALVES)
@@ -146,7 +160,7 @@ LANES_INLINE __m512i places_of_16(struct unit_kind kind)
 LANES_INLINE void add_groups_of_32(struct sums *sums, size_t which, const struct unit *w,
                                    const struct integer_unit *x, struct unit_kind kind)
 {
-    /* The sums of x lie behind its scales. */
+    /* One load for both: x->sums follows x->scales in memory. */
     __m512 scaled = (__m512)(w->both * lanes_load(x->scales));
     __m512i dots = dot_unit_alone(w, x, kind);
     if (which == 0) {
@@ -181,7 +195,8 @@ LANES_INLINE void add_product(struct sums *sums, size_t which, const struct unit
     *sum = add_groups_of_16(*sum, w, x, kind);
 }
 
-/* The upper eight lanes onto the lower ones: of the first product, then of the second. */
+/* Adds the upper eight lanes of a product to its lower ones; the result has the first product in its
+ * lower half, the second in its upper half. */
 LANES_INLINE __m512 fold_halves(const struct sums *sums, struct unit_kind kind)
 {
     if (kind.group == 32) {
@@ -192,7 +207,7 @@ LANES_INLINE __m512 fold_halves(const struct sums *sums, struct unit_kind kind)
                          _mm512_shuffle_f32x4(sums->first, sums->second, 0xee));
 }
 
-/* Four at once what lanes_sum does. */
+/* The results of four products: lanes_sum for each, with the same order of additions. */
 LANES_INLINE void sum_four(float out[4], const struct sums *sums, struct unit_kind kind)
 {
     __m512 a = fold_halves(&sums[0], kind), b = fold_halves(&sums[1], kind);
@@ -205,7 +220,8 @@ LANES_INLINE void sum_four(float out[4], const struct sums *sums, struct unit_ki
 
 /* -------------------------------------------------------------------- loading */
 
-/* Eights of the first 64 bytes beside those of the second: 0 2 4 6, then 1 3 5 7 of each. */
+/* Interleaves groups of eight bytes of the first 64 bytes with those of the second: eights 0 2 4 6
+ * of both in out[0], 1 3 5 7 in out[1]. */
 LANES_INLINE void load_eights(__m512i out[2], const uint8_t *p)
 {
     __m512i a = _mm512_loadu_si512(p), b = _mm512_loadu_si512(p + 64);
@@ -213,9 +229,10 @@ LANES_INLINE void load_eights(__m512i out[2], const uint8_t *p)
     out[1] = _mm512_unpackhi_epi64(a, b);
 }
 
-/* A byte has a number of a group and one of the next group.  Vectors of the first alone, and of the
- * second alone, become two that have eight numbers of every group, in the same place of both. */
-enum { FIRST_EIGHTS = 0x33 }; /* that stay where they are */
+/* A byte of the file holds a number of a group (low half) and one of the next group (high half).
+ * Given the vectors of low and of high halves, makes two vectors that each have eight numbers of
+ * every group, in the same lanes, so that dot_two_vectors can add them. */
+enum { FIRST_EIGHTS = 0x33 }; /* eights that keep their lane */
 
 LANES_INLINE void mix_groups(bytes out[2], bytes first, bytes second)
 {
@@ -224,8 +241,8 @@ LANES_INLINE void mix_groups(bytes out[2], bytes first, bytes second)
     out[1] = (bytes)_mm512_permutex_epi64(others, 0x4e);
 }
 
-/* With VNNI the numbers of odd groups, the upper halves of bytes, stay there, 16 times as large, and
- * their scales are a 16th.  That gives the same bits. */
+/* With VNNI the numbers of odd groups stay in the upper half of their bytes, 16 times as large, and
+ * their scales are divided by 16: powers of two, so the result has the same bits without a shift. */
 LANES_INLINE void load_q4_k_eights(struct unit *u, const struct unit_place *at)
 {
     const struct block_q4_k *b = (const struct block_q4_k *)at->values + at->index;
@@ -247,7 +264,8 @@ LANES_INLINE void load_q4_k_eights(struct unit *u, const struct unit_place *at)
 #endif
 }
 
-/* Bits 2c and 2c + 1 of a byte of qh belong to the two numbers of that byte of chunk c. */
+/* Bits 2c and 2c + 1 of byte i of qh are the fifth bits of the two numbers in byte i of the c-th 32
+ * bytes of qs. */
 LANES_INLINE void load_q5_k_eights(struct unit *u, const struct unit_place *at)
 {
     const struct block_q5_k *b = (const struct block_q5_k *)at->values + at->index;
