@@ -13,6 +13,7 @@
 #include "grammar/code_ranges.h"
 #include "grammar/matcher.h"
 #include "sampling/random.h"
+#include "support/one_call.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,6 +6,7 @@
  * tokenizer slow. */
 #include "base/file.h"
 #include "base/utf8.h"
+#include "support/one_call.h"
 #include "tokenizer/tokenizer.h"
 
 #include <stdio.h>

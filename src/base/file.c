@@ -179,14 +179,6 @@ mf_status file_read_maybe_new(char **out, size_t *length, const mf_files *files,
     return read_whole_new(out, length, &file, limit, why);
 }
 
-bool file_exists(const mf_files *files, const char *path)
-{
-    struct file file;
-    if (file_open(&file, files, path, NULL) != MF_OK) return false;
-    file_close(&file);
-    return true;
-}
-
 mf_status file_probe(bool *present, const mf_files *files, const char *path, mf_error *why)
 {
     void *handle;

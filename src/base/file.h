@@ -39,9 +39,6 @@ mf_status file_read_whole_new(char **out, size_t *length, const mf_files *files,
 mf_status file_read_maybe_new(char **out, size_t *length, const mf_files *files, const char *path,
                               size_t limit, mf_error *why);
 
-/* True if `path` can be opened. */
-bool file_exists(const mf_files *files, const char *path);
-
 /* Whether `path` is there: any trouble in finding out, except absence, is an error. */
 mf_status file_probe(bool *present, const mf_files *files, const char *path, mf_error *why);
 

@@ -157,26 +157,3 @@ void machine_probe(struct machine *out)
     probe_ticks(out);
     probe_instructions(out);
 }
-
-void machine_describe(const struct machine *machine, char *out, size_t capacity)
-{
-    const struct {
-        bool present;
-        const char *name;
-    } features[] = {
-        { machine->avx2, "avx2" },         { machine->avx_vnni, "avx-vnni" },
-        { machine->avx512, "avx512" },     { machine->avx512_vnni, "vnni" },
-        { machine->avx512_bf16, "bf16" },  { machine->avx512_vbmi, "vbmi" },
-        { machine->amx_int8, "amx-int8" }, { machine->amx_bf16, "amx-bf16" },
-        { machine->neon, "neon" },         { machine->neon_dotprod, "dotprod" },
-        { machine->neon_f16, "f16" },      { machine->neon_i8mm, "i8mm" },
-    };
-    size_t used = 0;
-    if (capacity) out[0] = '\0';
-    for (size_t i = 0; i < COUNT_OF(features); i++) {
-        if (!features[i].present || used >= capacity) continue;
-        int written =
-            snprintf(out + used, capacity - used, "%s%s", used ? " " : "", features[i].name);
-        used += written > 0 ? (size_t)written : 0;
-    }
-}

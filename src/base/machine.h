@@ -27,7 +27,4 @@ struct machine {
 
 void machine_probe(struct machine *out);
 
-/* "avx2 avx512 vnni …", for people. */
-void machine_describe(const struct machine *machine, char *out, size_t capacity);
-
 #endif

@@ -110,12 +110,6 @@ static const struct expression *make_answer(struct answer *a, const struct expre
 
 /* -------------------------------------------------------------------- whole */
 
-bool answer_form_is_free(const struct answer_form *form)
-{
-    bool calls = form->family->body != BODY_NONE && json_array_size(form->tools) > 0;
-    return !form->schema && !form->notation && !calls && form->choice != TOOL_CHOICE_REQUIRED;
-}
-
 /* Whether calls are possible, and the tools that may be called are there. */
 static mf_status check_tools(const struct answer_form *form, bool *calls, mf_error *why)
 {

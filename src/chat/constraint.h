@@ -63,9 +63,6 @@ struct answer_form {
 mf_status answer_grammar_new(struct grammar **out, const mf_allocator *allocator,
                              const struct answer_form *form, mf_error *why);
 
-/* Whether the form says nothing at all: without tools, schema and grammar every answer has it. */
-bool answer_form_is_free(const struct answer_form *form);
-
 /* The tokens of an answer: all that can be shown, and of the special ones those that are markup
  * of `family` (NULL: none).  Ids from `usable` on are never chosen. */
 struct answer_tokens {

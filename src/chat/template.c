@@ -248,23 +248,3 @@ mf_status chat_template_render_marked(struct chat_rendering *out, const struct c
     free(run);
     return status;
 }
-
-mf_status chat_template_render_with_new(char **out, size_t *length,
-                                        const struct chat_template *chat, const json_t *context,
-                                        const struct jinja_options *options,
-                                        struct jinja_error *detail, mf_error *why)
-{
-    struct chat_rendering rendering;
-    mf_status status = chat_template_render_marked(&rendering, chat, context, options, detail, why);
-    *out = rendering.text;
-    *length = rendering.length;
-    rendering.text = NULL; /* the caller's now */
-    chat_rendering_clear(&rendering);
-    return status;
-}
-
-mf_status chat_template_render_new(char **out, size_t *length, const struct chat_template *chat,
-                                   const json_t *context, mf_error *why)
-{
-    return chat_template_render_with_new(out, length, chat, context, NULL, NULL, why);
-}

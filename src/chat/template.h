@@ -40,13 +40,6 @@ void chat_template_free(struct chat_template *chat);
 /* The source, terminated; borrowed from the template. */
 const char *chat_template_source(const struct chat_template *chat);
 
-/* Renders with the template variables `context` (an object: messages, tools,
- * add_generation_prompt, bos_token, eos_token, enable_thinking, …), which is borrowed for the call.
- * *out is terminated, *length bytes, freed with free(); NULL after a failure.
- * MF_ERR_TEMPLATE's text carries line and column, and the template's own words if it refused. */
-mf_status chat_template_render_new(char **out, size_t *length, const struct chat_template *chat,
-                                   const json_t *context, mf_error *why);
-
 /* A text, and the stretches of it that came from the context (jinja/marks.h), in ascending order:
  * a tokenizer must not look for special tokens there. */
 struct chat_rendering {
@@ -58,16 +51,13 @@ struct chat_rendering {
 
 void chat_rendering_clear(struct chat_rendering *rendering);
 
-/* As chat_template_render_with_new, with the marks.  *out is empty after a failure. */
+/* Renders with the template variables `context` (an object: messages, tools,
+ * add_generation_prompt, bos_token, eos_token, enable_thinking, …), which is borrowed for the call.
+ * *out is empty after a failure.  MF_ERR_TEMPLATE's text carries line and column, and the template's
+ * own words if it refused; *detail has its parts, is overwritten, never read, and cleared by the
+ * caller.  `options` and `detail` may be NULL. */
 mf_status chat_template_render_marked(struct chat_rendering *out, const struct chat_template *chat,
                                       const json_t *context, const struct jinja_options *options,
                                       struct jinja_error *detail, mf_error *why);
-
-/* The same with `options` and, in *detail, what went wrong; either may be NULL.  *detail is
- * overwritten, never read; the caller clears it. */
-mf_status chat_template_render_with_new(char **out, size_t *length,
-                                        const struct chat_template *chat, const json_t *context,
-                                        const struct jinja_options *options,
-                                        struct jinja_error *detail, mf_error *why);
 
 #endif

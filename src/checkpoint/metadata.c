@@ -156,13 +156,6 @@ mf_status metadata_maybe_real(double *out, const struct metadata *metadata, cons
     return MF_OK;
 }
 
-mf_status metadata_need_real(double *out, const struct metadata *metadata, const char *key,
-                             mf_error *why)
-{
-    if (!metadata_find(metadata, key)) return missing(metadata, key, why);
-    return metadata_maybe_real(out, metadata, key, why);
-}
-
 mf_status metadata_maybe_flag(bool *out, const struct metadata *metadata, const char *key,
                               mf_error *why)
 {
@@ -199,7 +192,6 @@ mf_status metadata_need_text(const char **out, const struct metadata *metadata, 
 static bool is_kind(enum metadata_type type, enum metadata_type kind)
 {
     if (kind == METADATA_I64) return is_whole(type);
-    if (kind == METADATA_F64) return is_float(type);
     return type == kind;
 }
 
@@ -210,7 +202,6 @@ mf_status metadata_maybe_array(struct metadata_array *out, const struct metadata
     *out = (struct metadata_array){ .type = kind };
     if (!entry) return MF_OK;
     const char *elements = kind == METADATA_TEXT   ? "texts"
-                           : kind == METADATA_F64  ? "floats"
                            : kind == METADATA_FLAG ? "flags"
                                                    : "whole numbers";
     if (!entry->is_array || !is_kind(entry->type, kind))
@@ -258,9 +249,4 @@ int64_t metadata_array_int(const struct metadata_array *array, uint64_t index)
     uint64_t number =
         load_whole(&negative, array->type, array->bytes + index * metadata_type_bytes(array->type));
     return !negative && number > INT64_MAX ? INT64_MAX : (int64_t)number;
-}
-
-double metadata_array_real(const struct metadata_array *array, uint64_t index)
-{
-    return load_real(array->type, array->bytes + index * metadata_type_bytes(array->type));
 }

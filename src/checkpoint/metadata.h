@@ -104,8 +104,6 @@ mf_status metadata_maybe_count(uint64_t *out, const struct metadata *metadata, c
                                uint64_t low, uint64_t high, mf_error *why);
 
 /* A float, or a whole number as one. */
-mf_status metadata_need_real(double *out, const struct metadata *metadata, const char *key,
-                             mf_error *why);
 mf_status metadata_maybe_real(double *out, const struct metadata *metadata, const char *key,
                               mf_error *why);
 mf_status metadata_maybe_flag(bool *out, const struct metadata *metadata, const char *key,
@@ -117,8 +115,8 @@ mf_status metadata_need_text(const char **out, const struct metadata *metadata, 
 mf_status metadata_maybe_text(const char **out, const struct metadata *metadata, const char *key,
                               mf_error *why);
 
-/* An array of `kind`: METADATA_TEXT, METADATA_FLAG, METADATA_F64 (floats of any
- * width) or METADATA_I64 (whole numbers of any width). */
+/* An array of `kind`: METADATA_TEXT, METADATA_FLAG or METADATA_I64 (whole numbers of any
+ * width). */
 mf_status metadata_need_array(struct metadata_array *out, const struct metadata *metadata,
                               const char *key, enum metadata_type kind, mf_error *why);
 /* count 0 when the key is absent. */
@@ -129,6 +127,5 @@ mf_status metadata_maybe_array(struct metadata_array *out, const struct metadata
  * above INT64_MAX becomes INT64_MAX. */
 struct metadata_text metadata_array_text(const struct metadata_array *array, uint64_t index);
 int64_t metadata_array_int(const struct metadata_array *array, uint64_t index);
-double metadata_array_real(const struct metadata_array *array, uint64_t index);
 
 #endif

@@ -386,10 +386,3 @@ mf_status safetensors_open(struct tensor_directory *directory, const mf_files *f
     status = add_shard(directory, files, model_path, why);
     return status == MF_OK ? tensor_directory_finish(directory, why) : status;
 }
-
-mf_status safetensors_open_file(struct tensor_directory *directory, const mf_files *files,
-                                const char *path, mf_error *why)
-{
-    mf_status status = add_shard(directory, files, path, why);
-    return status == MF_OK ? tensor_directory_finish(directory, why) : status;
-}

@@ -21,8 +21,4 @@
 mf_status safetensors_open(struct tensor_directory *directory, const mf_files *files,
                            const char *path, mf_error *why);
 
-/* The same for one file. */
-mf_status safetensors_open_file(struct tensor_directory *directory, const mf_files *files,
-                                const char *path, mf_error *why);
-
 #endif

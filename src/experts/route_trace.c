@@ -267,12 +267,6 @@ float route_trace_weight(const struct route_trace *trace, const struct route_ste
     return f32_from_bf16(load_u16(weights + choice * WEIGHT_BYTES));
 }
 
-int32_t route_trace_token(const struct route_trace *trace, const struct route_step *step,
-                          uint32_t row)
-{
-    return (int32_t)load_u32(trace->bytes + step->at + (size_t)row * TOKEN_BYTES);
-}
-
 /* ----------------------------------------------------------------- writing */
 
 static void put(struct route_writer *writer, const void *bytes, size_t count)

@@ -89,8 +89,6 @@ uint32_t route_trace_expert(const struct route_trace *trace, const struct route_
                             uint32_t layer, uint32_t row, uint32_t k);
 float route_trace_weight(const struct route_trace *trace, const struct route_step *step,
                          uint32_t layer, uint32_t row, uint32_t k);
-int32_t route_trace_token(const struct route_trace *trace, const struct route_step *step,
-                          uint32_t row);
 
 /* ----------------------------------------------------------------- writing */
 

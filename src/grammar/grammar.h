@@ -76,10 +76,6 @@ struct grammar {
     uint8_t *set_example;       /* [set_count]: the byte that a shortest completion takes */
 };
 
-/* Compiles `length` bytes of notation; errors name line and column.  On failure *out is NULL. */
-mf_status grammar_parse_new(struct grammar **out, const mf_allocator *allocator, const char *text,
-                            size_t length, mf_error *why);
-
 /* The rules of a notation in a builder that has none yet; the rule `root`, or RULE_NONE and the
  * builder's error. */
 uint32_t grammar_add_rules(struct grammar_builder *builder, const char *text, size_t length);
@@ -88,12 +84,6 @@ uint32_t grammar_add_rules(struct grammar_builder *builder, const char *text, si
 mf_status grammar_new(struct grammar **out, struct grammar_builder *builder, uint32_t root,
                       mf_error *why);
 void grammar_free(struct grammar *grammar);
-
-/* The fewest bytes of any text that the grammar allows. */
-static inline uint32_t grammar_shortest_bytes(const struct grammar *grammar)
-{
-    return grammar->nodes[grammar->start].cost;
-}
 
 static inline bool grammar_set_has(const struct grammar *grammar, uint32_t set, uint32_t class)
 {

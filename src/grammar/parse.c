@@ -408,16 +408,3 @@ uint32_t grammar_add_rules(struct grammar_builder *builder, const char *text, si
     arena_free(&p.scratch);
     return builder_failed(builder) ? RULE_NONE : root;
 }
-
-mf_status grammar_parse_new(struct grammar **out, const mf_allocator *allocator, const char *text,
-                            size_t length, mf_error *why)
-{
-    struct grammar_builder *builder;
-    *out = NULL;
-    mf_status status = grammar_builder_new(&builder, allocator, why);
-    if (status != MF_OK) return status;
-    uint32_t root = grammar_add_rules(builder, text, length);
-    status = grammar_new(out, builder, root, why);
-    grammar_builder_free(builder);
-    return status;
-}

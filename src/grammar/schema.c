@@ -526,25 +526,6 @@ uint32_t json_schema_add_rule(struct grammar_builder *builder, const json_t *sch
     return value && !builder_failed(builder) ? value->rule : RULE_NONE;
 }
 
-mf_status json_schema_grammar_new(struct grammar **out, const mf_allocator *allocator,
-                                  const json_t *schema, const struct json_schema_options *options,
-                                  mf_error *why)
-{
-    struct grammar_builder *builder;
-    *out = NULL;
-    mf_status status = grammar_builder_new(&builder, allocator, why);
-    if (status != MF_OK) return status;
-    uint32_t root = json_schema_add_rule(builder, schema, options);
-    mf_error problem = { 0 };
-    status = grammar_new(out, builder, root, &problem);
-    /* The grammar's own words for "nothing satisfies this". */
-    if (status == MF_ERR_GRAMMAR && strstr(problem.text, "ever ends"))
-        fail(&problem, status, "schema: no value satisfies it");
-    if (status != MF_OK && why) *why = problem;
-    grammar_builder_free(builder);
-    return status;
-}
-
 mf_status json_schema_read_new(json_t **out, const char *text, size_t length, mf_error *why)
 {
     *out = NULL;
@@ -557,16 +538,4 @@ mf_status json_schema_read_new(json_t **out, const char *text, size_t length, mf
     if (*out) return MF_OK;
     return fail(why, MF_ERR_FORMAT, "schema is not valid JSON: line %d, column %d: %s",
                 problem.line, problem.column, problem.text);
-}
-
-mf_status json_schema_parse_new(struct grammar **out, const mf_allocator *allocator,
-                                const char *text, size_t length,
-                                const struct json_schema_options *options, mf_error *why)
-{
-    json_t *schema;
-    *out = NULL;
-    mf_status status = json_schema_read_new(&schema, text, length, why);
-    if (status == MF_OK) status = json_schema_grammar_new(out, allocator, schema, options, why);
-    json_decref(schema);
-    return status;
 }

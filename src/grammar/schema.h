@@ -40,18 +40,8 @@ struct json_schema_options {
     void *user;
 };
 
-/* `options` may be NULL.  Errors name the place in the schema.  On failure *out is NULL. */
-mf_status json_schema_grammar_new(struct grammar **out, const mf_allocator *allocator,
-                                  const json_t *schema, const struct json_schema_options *options,
-                                  mf_error *why);
-
 /* Reads a schema from text: an object, true or false.  The caller owns it. */
 mf_status json_schema_read_new(json_t **out, const char *text, size_t length, mf_error *why);
-
-/* Both: from text to a grammar. */
-mf_status json_schema_parse_new(struct grammar **out, const mf_allocator *allocator,
-                                const char *text, size_t length,
-                                const struct json_schema_options *options, mf_error *why);
 
 /* A rule for the schema inside a larger grammar; RULE_NONE and the builder's error after a
  * failure.  Whitespace around the value is not included. */

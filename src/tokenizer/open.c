@@ -100,14 +100,3 @@ mf_status tokenizer_open_configured_new(struct tokenizer **out, const mf_files *
     tokenizer_free(tokenizer);
     return status;
 }
-
-mf_status tokenizer_open_new(struct tokenizer **out, const mf_files *files, const char *directory,
-                             mf_error *why)
-{
-    json_t *config = NULL;
-    *out = NULL;
-    mf_status status = tokenizer_config_read_new(&config, files, directory, why);
-    if (status == MF_OK) status = tokenizer_open_configured_new(out, files, directory, config, why);
-    json_decref(config);
-    return status;
-}

@@ -36,12 +36,9 @@ mf_status token_list_append(struct token_list *list, int32_t id, mf_error *why);
 
 /* ---------------------------------------------------------------- opening */
 
-/* From `directory`/tokenizer.json, or tiktoken.model where there is none; the BOS rule
- * comes from tokenizer_config.json.  *out is NULL after a failure. */
-mf_status tokenizer_open_new(struct tokenizer **out, const mf_files *files, const char *directory,
-                             mf_error *why);
-
-/* The same for a caller that has read tokenizer_config.json already; NULL: there is none. */
+/* From `directory`/tokenizer.json, or tiktoken.model where there is none; the BOS rule comes from
+ * `config`, the parsed tokenizer_config.json (NULL: there is none).  *out is NULL after a
+ * failure. */
 mf_status tokenizer_open_configured_new(struct tokenizer **out, const mf_files *files,
                                         const char *directory, const json_t *config, mf_error *why);
 
@@ -61,7 +58,7 @@ struct ancestors_tokenizer {
 mf_status tokenizer_open_ancestors_new(struct tokenizer **out, const mf_files *files,
                                        const struct ancestors_tokenizer *packed, mf_error *why);
 
-/* Whether `directory` has a file that tokenizer_open_new takes. */
+/* Whether `directory` has a file that tokenizer_open_configured_new takes. */
 mf_status tokenizer_probe(bool *present, const mf_files *files, const char *directory,
                           mf_error *why);
 

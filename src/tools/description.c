@@ -263,15 +263,6 @@ void description_close(struct description *description)
 
 /* ----------------------------------------------------------------- answers */
 
-uint32_t description_expert_layers(const struct description *description)
-{
-    const struct model_config *config = &description->model.config;
-    uint32_t layers = 0;
-
-    for (uint32_t i = 0; i < config->layer_count; i++) layers += config->ffns[i] == FFN_EXPERTS;
-    return layers;
-}
-
 struct parameter_counts description_parameters(const struct description *description)
 {
     const struct model_config *config = &description->model.config;

@@ -46,9 +46,6 @@ struct token_bytes {
 };
 struct token_bytes description_token_bytes(const struct description *description);
 
-/* Layers that have experts; the others are dense. */
-uint32_t description_expert_layers(const struct description *description);
-
 /* The `index`-th tensor that no weight was made from, or NULL. */
 const struct tensor *description_unknown(const struct description *description, size_t index);
 

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static const char *root; /* of the fixtures' toolcalls directory */
 static json_t *tools;
@@ -160,7 +161,7 @@ static void every_output_means_what_it_should(void **state)
         char name[128], path[PATH_CAPACITY];
         snprintf(name, sizeof name, "%s.jsonl", output_family_name(output_family_at(i)));
         must(path_join(path, sizeof path, root, name, &why));
-        if (!file_exists(&files_posix, path)) continue;
+        if (access(path, R_OK) != 0) continue;
         char *text = read_fixture(name, &length);
         for (char *at = text, *end; (end = strchr(at, '\n')); at = end + 1, count++) {
             json_t *line;

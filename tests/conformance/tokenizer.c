@@ -9,6 +9,7 @@
 #include "tokenizer/json_scan.h"
 #include "tokenizer/split.h"
 #include "tokenizer/tokenizer.h"
+#include "support/one_call.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -467,7 +468,7 @@ static struct tokenizer *open_gguf_vocabulary(const char *name)
     size_t length;
     snprintf(file, sizeof file, "%s/ggml-vocab-%s.gguf", name, name);
     fixture_path(path, file);
-    if (file_exists(&files_posix, path)) return open_gguf(path);
+    if (access(path, R_OK) == 0) return open_gguf(path);
     snprintf(file, sizeof file, "%s/ggml-vocab-%s.gguf.gz", name, name);
     char *bytes = read_compressed(file, &length);
     int descriptor = mkstemp(unpacked);

@@ -3,6 +3,7 @@
 #include "grammar/matcher.h"
 #include "sampling/random.h"
 #include "support/grammar_vocabulary_fixture.h"
+#include "support/one_call.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,6 +2,7 @@
  * its budget.  A line "%%%" ends the template; what follows is the context, if it is JSON. */
 #include "base/json.h"
 #include "chat/template.h"
+#include "support/one_call.h"
 
 #include <stdlib.h>
 

@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { PROMPT = 70, CHUNK = 32, DECODED = 12, POSITIONS = PROMPT + DECODED, ROUNDS = 12 };
 
@@ -316,7 +317,7 @@ static bool is_checkpoint(const char *root, const char *below, const char *name)
     if (!root) return false;
     snprintf(path, sizeof path, "%s/%s/%s", root, below, name);
     snprintf(config, sizeof config, "%s/config.json", path);
-    return file_exists(&files_posix, config);
+    return access(config, R_OK) == 0;
 }
 
 static bool find_checkpoint(const char *name)

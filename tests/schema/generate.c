@@ -17,6 +17,7 @@
 #include "sampling/sampler.h"
 #include "chat/output_family.h"
 #include "support/grammar_vocabulary_fixture.h"
+#include "support/one_call.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* model/chat_template: what templates render to, what they may not do, where they are found. */
 #include "support/memory_files.h"
+#include "support/one_call.h"
 #include "support/test.h"
 
 #include "base/file.h"

@@ -524,6 +524,19 @@ static void impossible_forms_are_refused(void **state)
     }
 }
 
+static void a_schema_that_nothing_satisfies_is_refused(void **state)
+{
+    (void)state;
+    json_t *schema = json_pack("{s:[]}", "enum");
+    struct answer_form wanted = { .family = family_of("hermes"), .schema = schema };
+    struct grammar *grammar;
+    mf_error why = { 0 };
+    mf_status status = answer_grammar_new(&grammar, &allocator_heap, &wanted, &why);
+    assert_int_equal(status, MF_ERR_GRAMMAR);
+    assert_string_equal(why.text, "schema: no value satisfies it");
+    json_decref(schema);
+}
+
 /* ------------------------------------------------------------- random answers */
 
 struct answer_text {
@@ -712,6 +725,7 @@ int main(void)
         cmocka_unit_test(content_keeps_to_a_schema_after_reasoning),
         cmocka_unit_test(calls_are_counted_and_chosen),
         cmocka_unit_test(impossible_forms_are_refused),
+        cmocka_unit_test(a_schema_that_nothing_satisfies_is_refused),
         cmocka_unit_test(random_answers_are_read_back_as_meant),
         cmocka_unit_test(running_out_of_memory_is_reported),
     };

@@ -12,6 +12,7 @@
 #include "sampling/sampler.h"
 #include "support/failing_allocator.h"
 #include "support/grammar_vocabulary_fixture.h"
+#include "support/one_call.h"
 
 #include <math.h>
 #include <stdio.h>

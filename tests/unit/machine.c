@@ -70,23 +70,6 @@ static void instruction_sets_agree_with_the_kernel(void **state)
 #endif
 }
 
-static void the_description_names_what_is_there_and_fits(void **state)
-{
-    (void)state;
-    struct machine machine = { .avx2 = true, .avx512_vnni = true, .amx_int8 = true };
-    char text[64];
-    machine_describe(&machine, text, sizeof text);
-    assert_string_equal(text, "avx2 vnni amx-int8");
-    for (size_t capacity = 1; capacity < sizeof text; capacity++) {
-        memset(text, '#', sizeof text);
-        machine_describe(&machine, text, capacity);
-        assert_true(memchr(text, '\0', capacity));
-        for (size_t i = capacity; i < sizeof text; i++) assert_int_equal(text[i], '#');
-    }
-    machine_describe(&(struct machine){ 0 }, text, sizeof text);
-    assert_string_equal(text, "");
-}
-
 /* ----------------------------------------------------------- control groups */
 
 static char root[] = "/tmp/moeflux-machine-XXXXXX";
@@ -185,7 +168,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_and_sizes_are_plausible),
         cmocka_unit_test(instruction_sets_agree_with_the_kernel),
-        cmocka_unit_test(the_description_names_what_is_there_and_fits),
         WITH_ROOT(without_groups_nothing_is_limited),
         WITH_ROOT(the_least_limit_on_the_path_counts),
         WITH_ROOT(a_container_without_a_namespace_is_limited_at_the_root),

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "chat/template.h"
 #include "tokenizer/tokenizer.h"
+#include "support/one_call.h"
 
 #include <stdio.h>
 #include <stdlib.h>

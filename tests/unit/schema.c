@@ -8,6 +8,7 @@
 #include "grammar/matcher.h"
 #include "grammar/schema.h"
 #include "support/grammar_vocabulary_fixture.h"
+#include "support/one_call.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,7 +149,7 @@ static void number_bounds_are_exact(void **state)
                                                          vocabulary.vocabulary, NULL),
                                      MF_OK);
                 else
-                    assert_non_null(strstr(why.text, "no value"));
+                    assert_non_null(strstr(why.text, "ever ends"));
                 for (int quarter = -60; quarter <= 420; quarter++) {
                     double x = quarter / 4.0;
                     char text[32];
@@ -380,16 +381,16 @@ static void impossible_and_unsupported_schemas_are_refused(void **state)
     static const struct {
         const char *schema, *error;
     } cases[] = {
-        { "false", "no value" },
-        { "{\"type\":\"integer\",\"minimum\":5,\"maximum\":4}", "no value" },
-        { "{\"type\":\"integer\",\"minimum\":0.2,\"maximum\":0.8}", "no value" },
-        { "{\"enum\":[]}", "no value" },
-        { "{\"enum\":[1],\"type\":\"string\"}", "no value" },
-        { "{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", "no value" },
-        { "{\"type\":\"string\",\"pattern\":\"^abc$\",\"maxLength\":2}", "no value" },
-        { "{\"required\":[\"a\"],\"properties\":{\"a\":false}}", "no value" },
-        { "{\"allOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]}", "no value" },
-        { "{\"properties\":{\"self\":{\"$ref\":\"#\"}},\"required\":[\"self\"]}", "no value" },
+        { "false", "ever ends" },
+        { "{\"type\":\"integer\",\"minimum\":5,\"maximum\":4}", "ever ends" },
+        { "{\"type\":\"integer\",\"minimum\":0.2,\"maximum\":0.8}", "ever ends" },
+        { "{\"enum\":[]}", "ever ends" },
+        { "{\"enum\":[1],\"type\":\"string\"}", "ever ends" },
+        { "{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", "ever ends" },
+        { "{\"type\":\"string\",\"pattern\":\"^abc$\",\"maxLength\":2}", "ever ends" },
+        { "{\"required\":[\"a\"],\"properties\":{\"a\":false}}", "ever ends" },
+        { "{\"allOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]}", "ever ends" },
+        { "{\"properties\":{\"self\":{\"$ref\":\"#\"}},\"required\":[\"self\"]}", "ever ends" },
         { "{\"$ref\":\"#\"}", "begins with itself" },
         { "1", "a schema is a whole number" },
         { "{\"type\":\"strin\"}", "type \"strin\" is not known" },

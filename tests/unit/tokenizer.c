@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "tokenizer/internal.h"
+#include "support/one_call.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -3,6 +3,7 @@
 #include "support/test.h"
 #include "support/failing_files.h"
 #include "support/memory_files.h"
+#include "support/one_call.h"
 #include "support/small_tokenizer.h"
 #include "support/token_vectors.h"
 
