@@ -15,7 +15,7 @@ struct arena_block;
 struct arena {
     const mf_allocator *allocator;
     struct arena_block *blocks; /* newest first */
-    size_t total_bytes;         /* what the allocator has given */
+    size_t total_bytes;         /* allocated, block headers included */
 };
 
 /* The C library's heap. */
@@ -24,20 +24,20 @@ extern const mf_allocator allocator_heap;
 void arena_init(struct arena *arena, const mf_allocator *allocator);
 void arena_free(struct arena *arena);
 
-/* `count` elements of `size` bytes, zeroed, aligned to a cache line; NULL when
- * the product overflows or there is no memory.  Zero elements give a valid pointer. */
+/* `count` elements of `size` bytes, zeroed, aligned to a cache line; NULL if the product overflows
+ * or memory runs out.  `count` may be 0; the pointer is then valid, too. */
 void *arena_take(struct arena *arena, size_t count, size_t size);
 
-/* The same without the zeroes, for bytes that are about to be read from a file. */
+/* The same without zeroing, for memory that the caller overwrites. */
 void *arena_take_raw(struct arena *arena, size_t count, size_t size);
 
-/* One block with room for `bytes`, counted in whole cache lines per request: what is taken from an
- * empty arena lies there, and the arena takes arena_block_bytes(bytes) in all.  False: no memory. */
+/* Allocates one block of arena_block_bytes(bytes) in an empty arena; later requests come from it.
+ * `bytes` is the sum of the requests, each rounded up to a cache line.  False: out of memory. */
 bool arena_reserve(struct arena *arena, size_t bytes);
 size_t arena_block_bytes(size_t bytes);
 
-/* What is taken from here on shares no block with what was taken before, so that the same
- * requests always take as much. */
+/* Later requests share no block with earlier ones, so that their total does not depend on what was
+ * left of the current block. */
 void arena_start_block(struct arena *arena);
 
 /* Whether `pointer` lies in memory of this arena. */
@@ -46,7 +46,8 @@ bool arena_owns(const struct arena *arena, const void *pointer);
 /* A terminated copy of `length` bytes. */
 char *arena_text(struct arena *arena, const char *text, size_t length);
 
-/* For array_reserve: memory of the arena, where what an array outgrew stays until the end. */
+/* An allocator on the arena, for array_reserve.  It releases nothing: memory that an array outgrows
+ * stays allocated until arena_free. */
 mf_allocator arena_allocator(struct arena *arena);
 
 /* struct layer *layers = ARENA_NEW(arena, struct layer, count); */

@@ -22,24 +22,24 @@ struct file {
 mf_status file_open(struct file *out, const mf_files *files, const char *path, mf_error *why);
 void file_close(struct file *file); /* a zeroed struct is legal */
 
-/* Exactly `count` bytes or an error that names the file. Short reads are continued.
- * A file without a handle is one that is not there, which is an error only now. */
+/* Reads exactly `count` bytes, continuing short reads; the message of a failure names the file.
+ * A file without a handle (not on this disk) fails here, not at open. */
 mf_status file_read(const struct file *file, void *out, uint64_t offset, size_t count,
                     mf_error *why);
 
-/* What the page cache holds of the file leaves it, unless others use it; a request. */
+/* Asks the system to drop the file's pages from the page cache; mapped pages stay. */
 void file_forget(const struct file *file);
 
-/* The whole file, terminated by a NUL that is not counted; freed with free().
- * A file above `limit` bytes is refused before anything is allocated. */
+/* Reads a whole file and appends a NUL that *length does not count; release with free().  A file of
+ * more than `limit` bytes is refused before anything is allocated. */
 mf_status file_read_whole_new(char **out, size_t *length, const mf_files *files, const char *path,
                               size_t limit, mf_error *why);
 
-/* The same where the file may be missing: then MF_OK, and *out is NULL. */
+/* The same, but a missing file gives MF_OK and *out == NULL. */
 mf_status file_read_maybe_new(char **out, size_t *length, const mf_files *files, const char *path,
                               size_t limit, mf_error *why);
 
-/* Whether `path` is there: any trouble in finding out, except absence, is an error. */
+/* Whether `path` exists.  Any failure to find out is an error. */
 mf_status file_probe(bool *present, const mf_files *files, const char *path, mf_error *why);
 
 enum { FILE_POINTER_BYTES = 64 }; /* enough of a file to tell a pointer */

@@ -1,5 +1,5 @@
-/* log.h: notes for a person, through the callback given at engine open.
- * The library itself never prints; without a callback a note is dropped. */
+/* log.h: log messages, passed to the callback given at engine open.  The library never prints;
+ * without a callback messages are dropped. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 

@@ -1,10 +1,10 @@
-/* status.h: how a function says what went wrong.
+/* status.h: reporting errors.
  *
  *     if (rank > 8) return fail(why, MF_ERR_FORMAT, "%s: tensor %s has rank %u, at most 8", ...);
  *
- * `fail` fills *why (if there is one) and returns the status, so that an error
- * is one statement.  The text is one sentence for a person: the name of the
- * thing that is wrong, what was found, what was expected. */
+ * `fail` fills *why, unless `why` is NULL, and returns the status, so that an error is one
+ * statement.  The text is one sentence for the user: what is wrong, what was found, what was
+ * expected. */
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
 
@@ -20,7 +20,7 @@
 #define fail_memory(why, bytes)                                                                    \
     fail((why), MF_ERR_MEMORY, "out of memory: %zu bytes could not be had", (size_t)(bytes))
 
-/* The static analyzer does not see into status.c: tell it which status comes back. */
+/* Tells the static analyzer, which does not see into status.c, which status is returned. */
 #ifdef __clang_analyzer__
 #define STATUS_IS(status, call) ((call), (status))
 #else

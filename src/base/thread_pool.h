@@ -3,10 +3,9 @@
  *     caller (worker 0)   run ─┬─ task ── barrier ── task ── barrier ─┬─ returns
  *     worker 1            ·····└─ task ── barrier ── task ── barrier ─┘·····
  *
- * One run covers a whole graph: the workers walk its ops together and meet at
- * a barrier where one op needs all of the op before it.  A waiting worker spins
- * for 20 to 150 µs, because the next op is usually that near, and then sleeps; with more workers
- * than CPUs it sleeps at once.
+ * One run covers a whole graph: every worker executes its part of each op, with a barrier where an
+ * op needs all results of the op before it.  A waiting worker spins for 20 to 150 µs, the usual
+ * time to the next op, and then sleeps; with more workers than CPUs it sleeps at once.
  *
  * Threads: one run at a time; the engine serialises its sequences. */
 #ifndef BASE_THREAD_POOL_H
@@ -38,7 +37,7 @@ void thread_pool_run(struct thread_pool *pool, pool_task task, void *argument);
 /* Inside a task: returns when every worker has called it. */
 void worker_barrier(struct worker worker);
 
-/* Of a part that one worker does alone: a barrier is none, a share is everything. */
+/* For work that one worker does alone: barriers return at once, its share is everything. */
 static inline struct worker worker_alone(struct worker worker)
 {
     return (struct worker){ worker.pool, 0, 1 };
@@ -51,16 +50,16 @@ struct share {
 };
 struct share worker_share(struct worker worker, size_t count, size_t unit);
 
-/* `count` items for workers that shall finish together however fast each of them is: three
- * quarters are shared out, the rest goes in pieces of `unit` to the first worker that is free.  For
- * results that do not depend on who makes them, and once between two barriers:
+/* Distributes `count` items so that workers of different speed finish together: three quarters are
+ * divided evenly, the rest is taken in pieces of `unit` by workers that are done.  Only for results
+ * that do not depend on which worker computes an item, and once between two barriers:
  *
  *     struct handout rows = handout_begin(worker, count, unit);
  *     for (struct share part; handout_next(&rows, &part);) … */
 struct handout {
     struct worker worker;
     size_t count, unit;
-    size_t shared_out; /* the first so many items */
+    size_t shared_out; /* items [0, shared_out) are divided evenly */
     bool begun;
 };
 struct handout handout_begin(struct worker worker, size_t count, size_t unit);

@@ -1,20 +1,18 @@
-/* trace.h: what happened when, while an engine computes.
+/* trace.h: a time line of what the engine does: operations, reads, steps, time per stage.
  *
  *     workers   ── spans ──▶ a buffer of each worker ─┐
  *     store     ── reads ──▶ the owner's buffer ──────┼─ between steps ─▶ the caller's function
  *     steps     ── spans, counters, ticks by stage ───┘
  *
- * Without a tracer the cost is small: every function here is then one
- * test of a pointer.  With one, a worker looks at the clock and writes into memory of
- * its own: no lock, no call, no allocation.  A step whose events do not fit loses the
- * last of them; how many is counted.
+ * Without a tracer every function here is one test of a pointer.  With one, a worker reads the
+ * clock and writes to a buffer of its own, without locks, system calls or allocation.  If the
+ * events of a step do not fit, the last ones are dropped and counted.
  *
- * Time is counted in ticks of the CPU's own counter where that is a clock, because
- * reading it takes half as long as asking the system; events are handed over in
- * nanoseconds of CLOCK_MONOTONIC.
+ * Times are ticks of the CPU's counter where that is steady (machine.h), because reading it takes
+ * half as long as clock_gettime; events are delivered in nanoseconds of CLOCK_MONOTONIC.
  *
- * Threads: a worker records for itself, and only within a run of the pool; everything
- * else belongs to the thread that owns the step. */
+ * Threads: within a run of the pool each worker records its own events; all other functions are for
+ * the thread that owns the step. */
 #ifndef BASE_TRACE_H
 #define BASE_TRACE_H
 
@@ -23,7 +21,7 @@
 #include "base/machine.h"
 #include "moeflux.h"
 
-/* One worker's events since the last flush, on lines of its own. */
+/* One worker's events since the last flush, on cache lines of its own. */
 struct trace_buffer {
     _Alignas(CACHE_LINE) mf_trace_event *events; /* [capacity]; times in ticks */
     size_t count;
@@ -36,12 +34,12 @@ struct tracer {
     void *user;
     unsigned worker_count;
     bool use_counter;             /* ticks are the CPU's; else nanoseconds */
-    uint64_t first_tick;          /* when it was made, … */
-    uint64_t first_ns;            /* … on both clocks */
-    size_t capacity;              /* events of a buffer; 0 without a function */
+    uint64_t first_tick;          /* time of tracer_new, in ticks … */
+    uint64_t first_ns;            /* … and in nanoseconds */
+    size_t capacity;              /* events per buffer; 0 without a function */
     struct trace_buffer *buffers; /* [worker_count] */
     uint64_t *stage_ticks; /* [MF_STAGE_COUNT] of the sequence that steps; NULL: not counted */
-    int32_t layer;         /* at hand; -1: none */
+    int32_t layer;         /* current layer; -1: none */
 };
 
 struct tracer_options {
@@ -52,24 +50,24 @@ struct tracer_options {
     void *user;
 };
 
-/* Buffers for all workers are taken now. */
+/* Allocates the buffers of all workers. */
 mf_status tracer_new(struct tracer **out, const struct tracer_options *options, mf_error *why);
-void tracer_free(struct tracer *tracer); /* hands over what is left; NULL is legal */
+void tracer_free(struct tracer *tracer); /* flushes first; NULL is legal */
 
-/* Hands the events over and forgets them; no run may be under way. */
+/* Delivers all events to the caller's function and empties the buffers; not during a run. */
 void tracer_flush(struct tracer *tracer);
 
-/* The same where a buffer holds more than a few: to be called between steps. */
+/* The same if a buffer is filling up; call between steps. */
 void tracer_flush_full(struct tracer *tracer);
 
-/* Seconds of a tick, the better known the longer the tracer exists; 0 without one. */
+/* Seconds per tick, measured since tracer_new, so more exact over time; 0 if `tracer` is NULL. */
 double tracer_tick_seconds(const struct tracer *tracer);
 
 const char *stage_name(mf_stage stage);
 
 /* -------------------------------------------------------------------- hooks */
 
-/* `tracer` is one. */
+/* `tracer` is not NULL. */
 static inline uint64_t trace_ticks(const struct tracer *tracer)
 {
 #if defined(__x86_64__)
@@ -83,13 +81,13 @@ static inline uint64_t trace_ticks(const struct tracer *tracer)
     return clock_nanoseconds();
 }
 
-/* Now, or 0 without a tracer, where it is not used. */
+/* The current tick; 0 without a tracer. */
 static inline uint64_t trace_now(const struct tracer *tracer)
 {
     return tracer ? trace_ticks(tracer) : 0;
 }
 
-/* Whose time is being added up from here on: [MF_STAGE_COUNT]. */
+/* Later stages add their ticks to stage_ticks[MF_STAGE_COUNT]. */
 static inline void trace_count_into(struct tracer *tracer, uint64_t *stage_ticks)
 {
     if (tracer) tracer->stage_ticks = stage_ticks;
@@ -100,7 +98,7 @@ static inline void trace_layer(struct tracer *tracer, int32_t layer)
     if (tracer) tracer->layer = layer;
 }
 
-/* What the owner did from tick `begin` until now.  `detail` is the event's. */
+/* Records a span of the owner from tick `begin` until now.  `detail` is passed on in the event. */
 void trace_span_slow(struct tracer *tracer, const char *name, uint64_t begin, uint32_t detail);
 static inline void trace_span(struct tracer *tracer, const char *name, uint64_t begin,
                               uint32_t detail)
@@ -108,8 +106,8 @@ static inline void trace_span(struct tracer *tracer, const char *name, uint64_t 
     if (tracer && tracer->function) trace_span_slow(tracer, name, begin, detail);
 }
 
-/* The same for a stage that is not an operation of a graph; its time is added up.
- * Returns now, where the next stage begins. */
+/* The same for a stage that is not an operation of a graph; adds its ticks to the stage's.  Returns
+ * the current tick, where the next stage begins. */
 uint64_t trace_stage_slow(struct tracer *tracer, mf_stage stage, uint64_t begin, uint32_t detail);
 static inline uint64_t trace_stage(struct tracer *tracer, mf_stage stage, uint64_t begin,
                                    uint32_t detail)
@@ -123,7 +121,7 @@ static inline void trace_counter(struct tracer *tracer, const char *name, uint64
     if (tracer && tracer->function) trace_counter_slow(tracer, name, value);
 }
 
-/* An expert's read begins or ends; `ahead`: it began before it was asked for. */
+/* The read of an expert begins or ends; `ahead`: it is a read-ahead. */
 struct trace_read {
     bool begins, ahead;
     uint32_t layer, expert;
@@ -134,12 +132,13 @@ static inline void trace_read(struct tracer *tracer, struct trace_read read)
     if (tracer && tracer->function) trace_read_slow(tracer, read);
 }
 
-/* A worker's way through the operations of a graph:
+/* Records a worker's operations of a graph:
  *
  *     struct trace_walk walk = trace_walk_begin(tracer, worker.index);
  *     for (…) { compute; trace_walk_done(&walk); barrier; trace_walk_next(&walk, name, stage); }
  *
- * A span is an operation without the barrier; the stage's time is worker 0's with it. */
+ * A span covers the operation without the barrier; the time of a stage is worker 0's, barriers
+ * included. */
 struct trace_part {
     const char *name;
     mf_stage stage;
@@ -170,7 +169,7 @@ static inline void trace_walk_next(struct trace_walk *walk, const char *name, mf
     if (walk->tracer) trace_walk_next_slow(walk, name, stage);
 }
 
-/* The same for a part of a stage whose time is added up as a whole: a span and no more. */
+/* Records a span only, for a part of a stage whose ticks are added as a whole. */
 void trace_walk_part_slow(struct trace_walk *walk, struct trace_part part);
 static inline void trace_walk_part(struct trace_walk *walk, struct trace_part part)
 {
