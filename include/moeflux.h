@@ -57,7 +57,8 @@ extern "C" {
     X(MF_ERR_TEMPLATE, -10, "the chat template failed")                                            \
     X(MF_ERR_GRAMMAR, -11, "malformed grammar or schema")                                          \
     X(MF_ERR_CANCELLED, -12, "cancelled")                                                          \
-    X(MF_ERR_NOT_FINITE, -13, "a weight or a result is not a number")
+    X(MF_ERR_NOT_FINITE, -13, "a weight or a result is not a number")                              \
+    X(MF_ERR_POOL_FULL, -14, "the memory for sequences is full")
 
 typedef enum mf_status {
 #define MF_STATUS_ENUM(name, value, text) name = value,
@@ -239,6 +240,8 @@ typedef struct mf_model_options {
     const char *reader;         /* of experts: "io_uring", "threads"; NULL: io_uring for direct
                                    reads */
     bool skip_checksums;        /* of the experts of a packed model, as they arrive */
+    uint32_t sequences;         /* as long as context_length that there is memory for, at least; any
+                                   number of shorter ones may share it; 0: 1 */
 } mf_model_options;
 #define MF_MODEL_OPTIONS_INIT MF_SIZED(mf_model_options)
 
@@ -276,9 +279,17 @@ typedef struct mf_sequence_options {
 } mf_sequence_options;
 #define MF_SEQUENCE_OPTIONS_INIT MF_SIZED(mf_sequence_options)
 
+/* An empty sequence takes next to no memory.  As it grows, its keys and values and its recurrent
+ * state come from a pool that all sequences of the model share (mf_model_options.sequences), and
+ * go back to it when it is cut or closed.  A feed that finds too little there fails with
+ * MF_ERR_POOL_FULL. */
 MF_API mf_status mf_sequence_open(mf_sequence **out, mf_model *model,
                                   const mf_sequence_options *options, mf_error *why);
 MF_API void mf_sequence_close(mf_sequence *sequence);
+
+/* Another sequence with the same tokens, state, checkpoints and logits.  The memory is shared until
+ * one of the two goes on. */
+MF_API mf_status mf_sequence_fork(mf_sequence **out, const mf_sequence *sequence, mf_error *why);
 
 /* Where tokens come from.  It chooses the arithmetic (docs/numerics.md): prompts are multiplied
  * many rows at a time, generated tokens read the weights as they lie in memory.  A row's bits
@@ -290,6 +301,23 @@ typedef enum mf_phase { MF_PHASE_PROMPT, MF_PHASE_GENERATED } mf_phase;
  * failure the sequence is as it was before the call, and usable. */
 MF_API mf_status mf_sequence_feed(mf_sequence *sequence, mf_phase phase, const int32_t *tokens,
                                   size_t count, mf_error *why);
+
+/* Tokens of one sequence, to be evaluated together with those of others. */
+typedef struct mf_part {
+    mf_sequence *sequence;
+    mf_phase phase;
+    const int32_t *tokens;
+    size_t count;
+    mf_status status; /* out: of this part */
+    mf_error *why;    /* out, after a failure; may be NULL, or the same for all */
+} mf_part;
+
+/* As mf_sequence_feed for each of the parts, whose sequences are different ones of `model`, in steps
+ * that they share: an expert that several of them need is read once.  A sequence's bits are the
+ * same as if it were fed alone.  A part that fails fails alone, with its own status and sentence; the
+ * call returns the status of the first that did.  `why` tells of wrong arguments, for which no part
+ * is evaluated. */
+MF_API mf_status mf_model_step(mf_model *model, mf_part *parts, size_t count, mf_error *why);
 
 /* Ends the feed that is under way before its next layer with MF_ERR_CANCELLED, or, when there is
  * none, the next one before it begins.  That feed clears the request.  From any thread and from signal
@@ -315,6 +343,11 @@ MF_API const float *mf_sequence_logits(const mf_sequence *sequence);
 
 MF_API mf_model *mf_sequence_model(const mf_sequence *sequence);
 
+/* The ids of the tokens [first, first + count) that the sequence holds, and the phase of each;
+ * either array may be NULL. */
+MF_API mf_status mf_sequence_tokens(const mf_sequence *sequence, uint32_t first, uint32_t count,
+                                    int32_t *ids, mf_phase *phases, mf_error *why);
+
 /* How many tokens the sequence holds, and how many it can. */
 MF_API uint32_t mf_sequence_position(const mf_sequence *sequence);
 MF_API uint32_t mf_sequence_context_length(const mf_sequence *sequence);
@@ -322,10 +355,19 @@ MF_API uint32_t mf_sequence_context_length(const mf_sequence *sequence);
 /* Back to the empty sequence. */
 MF_API void mf_sequence_clear(mf_sequence *sequence);
 
-/* Keep the first `position` tokens.  Recurrent layers hold no history: on a model
- * that has them only 0 and the present position are possible, anything else is
- * MF_ERR_CANNOT_TRUNCATE and changes nothing. */
-MF_API mf_status mf_sequence_truncate(mf_sequence *sequence, uint32_t position, mf_error *why);
+/* Keeps what recurrent layers know at the present position, so that the sequence can be cut back
+ * to it later.  Models without such layers need no checkpoints: theirs cost nothing. */
+MF_API mf_status mf_sequence_checkpoint(mf_sequence *sequence, mf_error *why);
+/* Gives up the checkpoint at `position`, if there is one. */
+MF_API void mf_sequence_forget(mf_sequence *sequence, uint32_t position);
+
+/* Keep the first `position` tokens, and the checkpoints up to there.  Recurrent layers hold no
+ * history: on a model that has them, only 0, the present position and those of checkpoints can be
+ * reached.  Where `reached` is NULL, another position is MF_ERR_CANNOT_TRUNCATE and changes
+ * nothing; else the sequence goes to the nearest one before, *reached, and the caller feeds the
+ * tokens from there on again. */
+MF_API mf_status mf_sequence_truncate(mf_sequence *sequence, uint32_t position, uint32_t *reached,
+                                      mf_error *why);
 
 /* What a layer's router chose for the rows of a step; everything is borrowed for the call. */
 typedef struct mf_routes {

@@ -145,7 +145,7 @@ static mf_status go_to_depth(struct runner *r, const struct bench_test *test, mf
     enum { CHUNK = 1 << 11 }; /* so that a watcher hears of it */
     uint32_t depth = test->depth;
     if (mf_sequence_position(r->sequence) > depth &&
-        mf_sequence_truncate(r->sequence, depth, NULL) != MF_OK)
+        mf_sequence_truncate(r->sequence, depth, NULL, NULL) != MF_OK)
         mf_sequence_clear(r->sequence);
     mf_status status = MF_OK;
     while (status == MF_OK && mf_sequence_position(r->sequence) < depth) {
@@ -167,7 +167,7 @@ static mf_status run_once(struct runner *r, const struct bench_test *test, doubl
     if (test->kind == BENCH_PREFILL) return run_prefill(r, test->tokens, seconds, why);
     mf_status status = run_decode(r, test->tokens, seconds, why);
     /* Back to the depth, or to the very start; a recurrent state stays where it is. */
-    if (status == MF_OK) mf_sequence_truncate(r->sequence, test->depth, NULL);
+    if (status == MF_OK) mf_sequence_truncate(r->sequence, test->depth, NULL, NULL);
     return status;
 }
 

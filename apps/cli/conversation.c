@@ -144,7 +144,7 @@ static size_t rewind_sequence(struct conversation *conversation, const int32_t *
     if (kept == count && kept > 0) kept--;
     kept =
         min_size(kept, mf_sequence_position(sequence)); /* the last token may not have been fed */
-    if (mf_sequence_truncate(sequence, (uint32_t)kept, NULL) == MF_OK) return kept;
+    if (mf_sequence_truncate(sequence, (uint32_t)kept, NULL, NULL) == MF_OK) return kept;
     mf_sequence_clear(sequence);
     return 0;
 }

@@ -79,13 +79,18 @@ static mf_status feed_both_ways(struct engine_sequence *sequence, const int32_t 
                                 size_t count, mf_error *why)
 {
     size_t prompt = min_size(SELFTEST_PROMPT_ROWS, count / 2 + 1);
-    mf_status status = engine_sequence_feed(
-        sequence, &(struct sequence_feed){ MF_PHASE_PROMPT, tokens, prompt, NULL, NULL }, why);
-    for (size_t i = prompt; i < count && i < prompt + SELFTEST_DECODED_ROWS && status == MF_OK; i++)
-        status = engine_sequence_feed(
-            sequence, &(struct sequence_feed){ MF_PHASE_GENERATED, tokens + i, 1, NULL, NULL },
-            why);
-    return status;
+    struct feed feed = { .sequence = sequence, .tokens = tokens, .count = prompt, .why = why };
+    engine_feed(&feed, 1);
+    for (size_t i = prompt; i < count && i < prompt + SELFTEST_DECODED_ROWS; i++) {
+        if (feed.status != MF_OK) break;
+        feed = (struct feed){ .sequence = sequence,
+                              .phase = MF_PHASE_GENERATED,
+                              .tokens = tokens + i,
+                              .count = 1,
+                              .why = why };
+        engine_feed(&feed, 1);
+    }
+    return feed.status;
 }
 
 static mf_status compare_with(struct compare_backend *compare, struct selftest_figures *figures,
@@ -97,15 +102,14 @@ static mf_status compare_with(struct compare_backend *compare, struct selftest_f
                                    .experts = model->experts,
                                    .backend = &compare->base };
     struct engine_room_sizes sizes = { SELFTEST_PROMPT_ROWS + SELFTEST_DECODED_ROWS,
-                                       SELFTEST_PROMPT_ROWS };
+                                       SELFTEST_PROMPT_ROWS, 1 };
     struct compared compared = { figures, &model->model.config };
     struct observer observer = { .user = &compared, .routes = see_routes };
     struct engine_room room = { 0 };
     struct engine_sequence sequence = { 0 };
     mf_status status = engine_room_init(&room, &parts, sizes, why);
-    if (status == MF_OK)
-        status = engine_sequence_init(&sequence, parts.allocator, &room, sizes, why);
     if (status == MF_OK) {
+        engine_sequence_init(&sequence, &room, sizes);
         sequence.observer = &observer;
         status = feed_both_ways(&sequence, tokens, count, why);
         engine_sequence_free(&sequence);

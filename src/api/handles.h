@@ -4,7 +4,7 @@
 
 #include "base/machine.h"
 #include "sampling/sampler.h"
-#include "engine/sequence.h"
+#include "engine/step.h"
 #include "model/families.h"
 #include "model/model.h"
 
@@ -20,7 +20,7 @@ struct mf_engine {
     const struct kernels *kernels;
     bool exact;            /* the reference's arithmetic */
     struct tracer *tracer; /* NULL: none was asked for */
-    /* Held while a session computes: pool, backend scratch and expert store have one
+    /* Held while sequences compute: pool, backend scratch and expert store have one
      * user at a time.  The reader of experts has a lock of its own
      * (io/async_engine.h), taken after this one. */
     pthread_mutex_t lock;
@@ -40,10 +40,9 @@ struct mf_model {
     struct model model;
     mf_text text;
     struct expert_store *experts;
-    uint64_t memory_bytes; /* for weights, sessions and experts */
+    uint64_t memory_bytes; /* for weights, engine room, sequences and experts */
     struct engine_room room;
-    uint64_t policy_bytes;   /* tables of the expert cache's policy */
-    uint64_t sequence_bytes; /* of all that are open */
+    uint64_t policy_bytes; /* tables of the expert cache's policy */
 };
 
 struct mf_sequence {
@@ -84,16 +83,20 @@ uint64_t api_memory_limit(const mf_engine *engine, uint64_t memory_bytes);
 uint64_t api_budget_within(uint64_t limit, uint64_t resident_bytes, uint64_t other_bytes);
 uint64_t api_expert_budget(const mf_model *model);
 
+/* What is kept for the sequences that the options asked for. */
+uint64_t api_pool_bytes(const mf_model *model);
+
 /* MF_ERR_MEMORY: what every token uses does not fit into the model's memory. */
 mf_status api_admit_weights(const mf_model *model, mf_error *why);
 
 /* After the store is opened: its tables are taken from its slots. */
 mf_status api_count_tables(mf_model *model, mf_error *why);
 
-/* A sequence's memory is taken from the experts; dismiss gives it back.  Under the engine's lock.
- * A sequence that is refused counts nothing. */
-mf_status api_admit_sequence(mf_sequence *sequence, mf_error *why);
-void api_dismiss_sequence(mf_sequence *sequence);
+/* Says what takes the memory that experts have not got; `why` holds the store's sentence. */
+mf_status api_explain_memory(const mf_model *model, mf_error *why);
+
+/* After the store is opened: sequences may have what resident experts leave. */
+void api_widen_pool(mf_model *model);
 
 /* mf_model_open for any source; the options are as api_options_in gives them. */
 mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,

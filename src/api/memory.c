@@ -1,12 +1,14 @@
-/* memory.c: who may have how much of what the caller allowed.
+/* memory.c: how the memory that the caller allowed is divided.
  *
  *     limit = weights + what is not counted + engine room + sequences + slots for experts
  *
- * Slots take what the others leave: a sequence that opens makes the store smaller,
- * one that closes gives the slots back. */
+ * Sequences have a pool for as many as the options ask for; slots take what the others leave.
+ * Where all experts fit, what they leave is added to the pool. */
 #include "api/handles.h"
 
 #include "base/status.h"
+
+#include <stdio.h>
 
 /* Tokenizer, code, stacks, tables: a 64th of the limit, at most so much. */
 enum { UNCOUNTED_SHARE = 64, UNCOUNTED_MAX = 128 << 20 };
@@ -28,10 +30,16 @@ uint64_t api_budget_within(uint64_t limit, uint64_t resident_bytes, uint64_t oth
     return limit > taken ? limit - taken : 0;
 }
 
+uint64_t api_pool_bytes(const mf_model *model)
+{
+    return engine_room_pool_bytes(&model->model.config, model->engine->backend->kv_format,
+                                  model->room.sizes);
+}
+
 uint64_t api_expert_budget(const mf_model *model)
 {
     return api_budget_within(model->memory_bytes, model->model.weights.resident_bytes,
-                             model->room.bytes + model->sequence_bytes + model->policy_bytes);
+                             model->room.bytes + api_pool_bytes(model) + model->policy_bytes);
 }
 
 /* The store's tables exist once experts can be evicted, and take slots then. */
@@ -61,34 +69,29 @@ mf_status api_admit_weights(const mf_model *model, mf_error *why)
         (double)bytes / mebibyte, (double)model->memory_bytes / mebibyte);
 }
 
-static uint64_t bytes_of(const struct engine_sequence *sequence)
+mf_status api_explain_memory(const mf_model *model, mf_error *why)
 {
-    return sequence->arena.total_bytes + sequence->pool.memory_bytes;
-}
-
-mf_status api_admit_sequence(mf_sequence *sequence, mf_error *why)
-{
-    mf_model *model = sequence->model;
-    uint64_t bytes = bytes_of(&sequence->sequence);
-    mf_error problem;
-    model->sequence_bytes += bytes;
-    mf_status status = share_out(model, &problem);
-    if (status == MF_OK) return MF_OK;
-    model->sequence_bytes -= bytes;
     double mebibyte = 1 << 20;
+    char problem[256];
+    if (!why) return MF_ERR_MEMORY;
+    snprintf(problem, sizeof problem, "%.240s", why->text);
     return fail(
-        why, status,
+        why, MF_ERR_MEMORY,
         "of %.2f MiB weights take %.2f, the engine room %.2f (less with smaller chunks) and "
-        "a sequence %.2f (less with a shorter context); %.240s",
+        "%u %s of %u positions %.2f (less with a shorter context); %s",
         (double)model->memory_bytes / mebibyte,
         (double)model->model.weights.resident_bytes / mebibyte,
-        (double)model->room.bytes / mebibyte, (double)bytes / mebibyte, problem.text);
+        (double)model->room.bytes / mebibyte, model->room.sizes.sequences,
+        model->room.sizes.sequences == 1 ? "sequence" : "sequences",
+        model->room.sizes.context_length, (double)api_pool_bytes(model) / mebibyte, problem);
 }
 
-void api_dismiss_sequence(mf_sequence *sequence)
+void api_widen_pool(mf_model *model)
 {
-    mf_model *model = sequence->model;
-    model->sequence_bytes -= bytes_of(&sequence->sequence);
-    expert_store_set_budget(model->experts, api_expert_budget(model),
-                            NULL); /* more: never refused */
+    struct expert_store_sizes sizes = expert_store_sizes(model->experts);
+    struct state_pool *pool = &model->room.pool;
+    if (sizes.slots < sizes.total) return;
+    uint64_t budget = api_expert_budget(model);
+    if (budget > sizes.slot_bytes)
+        state_pool_set_limit(pool, pool->limit_bytes + (budget - sizes.slot_bytes));
 }

@@ -48,14 +48,20 @@ mf_status api_open_experts(mf_model *model, const mf_model_options *options, mf_
                                           .tracer = model->engine->tracer };
     mf_status status = choose_by_name(&store, options, why);
     if (status == MF_OK) status = api_admit_weights(model, why);
-    if (status == MF_OK) status = expert_store_open(&model->experts, &store, why);
+    if (status == MF_OK) {
+        status = expert_store_open(&model->experts, &store, why);
+        if (status == MF_ERR_MEMORY) status = api_explain_memory(model, why);
+    }
+    if (status != MF_OK) return status;
     model->room.forward.experts = model->experts;
-    return status == MF_OK ? api_count_tables(model, why) : status;
+    status = api_count_tables(model, why);
+    if (status == MF_OK) api_widen_pool(model);
+    return status;
 }
 
 /* An expert is read, and made ready for the matrix unit, once per chunk: long ones pay, where
  * their activations (about 100 KB per row) do not take the room of the experts.  Unless the
- * caller says otherwise, a sequence has at most half, and the engine room at most a quarter of
+ * caller says otherwise, sequences have at most half, and the engine room at most a quarter of
  * what the weights leave, down to CONTEXT_LEAST positions and CHUNK_LEAST rows. */
 enum {
     CONTEXT_STANDARD = 4096,
@@ -73,13 +79,15 @@ static struct engine_room_sizes room_sizes(const mf_model *model, const mf_model
     const struct model_config *config = &model->model.config;
     enum kv_format format = model->engine->backend->kv_format;
     uint32_t context = options->context_length ? options->context_length : CONTEXT_STANDARD;
-    uint32_t chunk = options->chunk_rows;
+    uint32_t chunk = options->chunk_rows, sequences = options->sequences ? options->sequences : 1;
     context = (uint32_t)min_size(context, config->context_length);
     while (options->context_length == 0 && context > CONTEXT_LEAST &&
-           engine_sequence_bytes(config, format, context) > left / SEQUENCE_SHARE)
+           sequences * engine_sequence_bytes(config, format, context) > left / SEQUENCE_SHARE)
         context /= 2;
     if (chunk == 0) chunk = model->memory_bytes >= UINT64_C(4) << 30 ? CHUNK_STANDARD : CHUNK_SMALL;
-    return (struct engine_room_sizes){ context, (uint32_t)min_size(chunk, context) };
+    return (struct engine_room_sizes){ context,
+                                       (uint32_t)min_size(chunk, (size_t)sequences * context),
+                                       sequences };
 }
 
 mf_status api_open_room(mf_model *model, const mf_model_options *options, mf_error *why)
@@ -201,6 +209,7 @@ mf_status mf_model_stats(const mf_model *model, mf_model_statistics *out, mf_err
     struct read_activity disk;
     expert_store_disk(model->experts, &disk);
     pthread_mutex_unlock(&model->engine->lock);
+    struct state_pool_sizes pool = state_pool_sizes(&((mf_model *)(uintptr_t)model)->room.pool);
     mf_model_statistics own = { .expert_mode = sizes.mode,
                                 .expert_reader = sizes.reader,
                                 .expert_direct = sizes.direct,
@@ -210,7 +219,7 @@ mf_status mf_model_stats(const mf_model *model, mf_model_statistics *out, mf_err
                                 .expert_slot_bytes = sizes.slot_bytes,
                                 .weight_bytes = model->model.weights.resident_bytes,
                                 .room_bytes = model->room.bytes,
-                                .sequence_bytes = model->sequence_bytes,
+                                .sequence_bytes = pool.held_bytes,
                                 .policy_bytes = sizes.policy_bytes,
                                 .expert_hits = experts.hits,
                                 .expert_misses = experts.misses + experts.ahead_late,

@@ -119,9 +119,11 @@ mf_status mf_sequence_rehearse(mf_sequence *sequence, const int32_t *tokens, siz
     if (!sequence) return api_missing(why, "sequence");
     if (!tokens && count > 0) return api_missing(why, "tokens");
     mf_engine *engine = sequence->model->engine;
-    struct sequence_feed feed = { MF_PHASE_PROMPT, tokens, count, NULL, NULL };
+    struct feed feed = {
+        .sequence = &sequence->sequence, .tokens = tokens, .count = count, .why = why
+    };
     pthread_mutex_lock(&engine->lock);
-    mf_status status = engine_sequence_rehearse(&sequence->sequence, &feed, why);
+    engine_rehearse(&feed);
     pthread_mutex_unlock(&engine->lock);
-    return status;
+    return feed.status;
 }

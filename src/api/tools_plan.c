@@ -96,27 +96,23 @@ static void note_experts(mf_plan *out, const mf_model *model)
 static void plan(mf_plan *out, mf_model *model, const mf_plan_options *options)
 {
     mf_error problem = { .text = "" };
-    mf_sequence *sequence = NULL;
     mf_model_options model_options = { .memory_bytes = options->memory_bytes,
                                        .context_length = options->context_length,
                                        .chunk_rows = options->chunk_rows };
-    mf_sequence_options sizes = { .struct_size = sizeof sizes,
-                                  .context_length = options->context_length };
     mf_status status = api_open_room(model, &model_options, &problem);
     if (status == MF_OK) status = api_open_experts(model, &model_options, &problem);
-
-    if (status == MF_OK) status = mf_sequence_open(&sequence, model, &sizes, &problem);
     out->fits = status == MF_OK;
     if (out->fits) {
         out->context_length = model->room.sizes.context_length;
         out->engine_bytes = model->room.bytes;
-        out->sequence_bytes = model->sequence_bytes;
+        out->sequence_bytes =
+            engine_sequence_bytes(&model->model.config, model->engine->backend->kv_format,
+                                  model->room.sizes.context_length);
         out->table_bytes = model->policy_bytes;
         note_experts(out, model);
     } else {
         snprintf(out->problem, sizeof out->problem, "%s", problem.text);
     }
-    mf_sequence_close(sequence);
     expert_store_free(model->experts);
     engine_room_free(&model->room);
 }
@@ -139,8 +135,8 @@ static mf_status plan_described(mf_plan *out, const struct description *descript
     out->context_length = options->context_length
                               ? options->context_length
                               : (uint32_t)min_size(config->context_length, 4096);
-    out->sequence_bytes = out->context_length * sequence_bytes_per_token(config, KV_F16) +
-                          sequence_fixed_bytes(config);
+    out->sequence_bytes =
+        engine_sequence_bytes(config, engine->backend->kv_format, out->context_length);
     plan(out, &model, options);
     mf_engine_close(engine);
     return MF_OK;

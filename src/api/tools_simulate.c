@@ -51,7 +51,7 @@ static mf_status open_writer(mf_route_recorder *recorder, mf_error *why)
                                  .experts = config->experts,
                                  .per_token = config->experts_per_token,
                                  .resident_bytes = model->model.weights.resident_bytes,
-                                 .working_bytes = model->room.bytes + model->sequence_bytes +
+                                 .working_bytes = model->room.bytes + api_pool_bytes(model) +
                                                   model->policy_bytes,
                                  .expert_bytes = recorder->bytes,
                                  .slot_bytes = recorder->bytes + layers };

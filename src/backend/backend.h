@@ -20,24 +20,23 @@ enum { KV_PAGE_TOKENS = 64 };
 /* How a cache holds its numbers: f32 in the reference, f16 in tuned arithmetic. */
 enum kv_format { KV_F32, KV_F16 };
 
-/* One sequence's cache in one layer.  Position p is in page n = pages[p / 64], at
- * n x page_bytes:
+/* One sequence's cache in one layer.  Position p is in pages[p / 64], the layer's keys (or values)
+ * at an offset that is the same in every page:
  *                        f32                              f16
  *     full attention     keys [kv_heads][64][head_width]  [kv_heads][head_width][64]
  *                        values [kv_heads][64][head_width]
  *     latent attention   keys [64][latent | rope]; no values
  * Keys by channel put the positions of a page side by side (kernels/attention/attention.h). */
 struct kv_view {
-    uint8_t *keys, *values; /* of the layer's pool */
-    const uint32_t *pages;  /* block table of the sequence */
-    size_t page_bytes;
+    uint8_t *const *pages; /* block table of the sequence */
+    size_t keys, values;   /* offsets of the layer's in a page */
     enum kv_format format;
 };
 
-/* The page of a view's keys (or values) that holds `position`. */
-static inline void *kv_page(const struct kv_view *kv, uint8_t *keys_or_values, size_t position)
+/* The view's keys (or values) in the page that holds `position`. */
+static inline void *kv_page(const struct kv_view *kv, size_t keys_or_values, size_t position)
 {
-    return keys_or_values + kv->pages[position / KV_PAGE_TOKENS] * kv->page_bytes;
+    return kv->pages[position / KV_PAGE_TOKENS] + keys_or_values;
 }
 
 /* One sequence's recurrent state in one layer: read from _in, written to _out,

@@ -180,7 +180,7 @@ mf_status mf_context_memory_seq_rm(mf_context *context, int32_t seq_id, int32_t 
         return fail(why, MF_ERR_CANNOT_TRUNCATE,
                     "positions %d to %d lie inside the sequence of %u; only its end can be removed",
                     p0, p1, position);
-    return mf_sequence_truncate(context->sequence, (uint32_t)min_size(keep, position), why);
+    return mf_sequence_truncate(context->sequence, (uint32_t)min_size(keep, position), NULL, why);
 }
 
 int32_t mf_context_memory_seq_pos_max(const mf_context *context, int32_t seq_id)

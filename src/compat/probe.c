@@ -5,7 +5,7 @@
 struct probe {
     const mf_allocator *allocator;
     struct arena arena;
-    struct kv_pool pool;
+    struct state_pool pool;
     struct sequence sequence; /* holds all pages; positions are counted for each layer below */
     struct forward forward;
     uint32_t *positions; /* [layers] where the layer's own sequence ends */
@@ -22,11 +22,12 @@ mf_status probe_new(struct probe **out, const mf_allocator *allocator,
     if (!p) return fail_memory(why, sizeof *p);
     *p = (struct probe){ .allocator = allocator };
     arena_init(&p->arena, allocator);
-    mf_status status = sequence_pool_init(&p->pool, allocator, config, sizes.context,
-                                          parts->backend->kv_format, why);
-    if (status == MF_OK)
-        status = sequence_init(&p->sequence, config, &p->pool, &p->arena, sizes.context, why);
-    if (status == MF_OK) status = sequence_reserve(&p->sequence, sizes.context, why);
+    mf_status status =
+        state_pool_init(&p->pool, allocator, config, parts->backend->kv_format, UINT64_MAX, why);
+    if (status == MF_OK) {
+        sequence_init(&p->sequence, &p->pool, sizes.context);
+        status = sequence_reserve(&p->sequence, sizes.context, why);
+    }
     if (status == MF_OK)
         status = forward_init(&p->forward, parts, &p->arena, sizes.rows, sizes.context, why);
     if (status == MF_OK) {
@@ -43,7 +44,8 @@ mf_status probe_new(struct probe **out, const mf_allocator *allocator,
 void probe_free(struct probe *probe)
 {
     if (!probe) return;
-    kv_pool_free(&probe->pool);
+    sequence_free(&probe->sequence);
+    state_pool_free(&probe->pool);
     arena_free(&probe->arena);
     probe->allocator->release(probe->allocator->user, probe, sizeof *probe);
 }
@@ -681,15 +683,10 @@ static mf_status check_position(const struct probe *p, uint32_t layer, int64_t p
 static void open_state(struct probe *p, uint32_t layer, uint32_t position)
 {
     struct span *span = &p->forward.spans[0];
-    const struct recurrent *recurrent = &p->sequence.recurrent;
     sequence_view(&p->sequence, layer, span);
-    if (p->forward.config->mixers[layer] != MIXER_DELTA) return;
-    span->recurrent.conv_in = span->recurrent.conv_out;
-    span->recurrent.delta_in = span->recurrent.delta_out;
-    span->recurrent.open_in = span->recurrent.open_out;
-    if (position > 0) return;
-    memset(span->recurrent.conv_out, 0, recurrent->sizes.conv_floats * sizeof(float));
-    memset(span->recurrent.delta_out, 0, recurrent->sizes.delta_floats * sizeof(float));
+    if (p->forward.config->mixers[layer] != MIXER_DELTA || position > 0) return;
+    memset(span->recurrent.conv_out, 0, p->pool.shape.conv_floats * sizeof(float));
+    memset(span->recurrent.delta_out, 0, p->pool.shape.delta_floats * sizeof(float));
 }
 
 static mf_status compute_angles(struct probe *p, size_t rows, mf_error *why)

@@ -67,6 +67,7 @@ static size_t list_arrays(struct array *out, struct forward *f)
                                        sizeof(float), true };
     const struct array others[] = {
         { &f->scratch, rows * f->recipes.scratch_width, sizeof(float), true },
+        { &f->gathered, (uint64_t)LOGIT_ROWS * c->width, sizeof(float), true },
         { &f->expert_hidden, (uint64_t)pairs * c->expert_width, sizeof(float), true },
         { &f->routes.experts, pairs, sizeof(uint32_t), false },
         { &f->routes.weights, pairs, sizeof(float), false },
@@ -141,7 +142,7 @@ mf_status forward_init(struct forward *f, const struct forward_parts *parts, str
 
 struct step {
     struct forward *forward;
-    const struct step_part *parts;
+    struct step_part *parts;
     size_t part_count;
     size_t row_count;
 };
@@ -358,19 +359,49 @@ static void trace_store(const struct forward *f)
     tracer_flush_full(tracer);
 }
 
-/* Before each layer: whether the step goes on, and how far it is. */
-static mf_status look_at_watch(const struct step *step, uint32_t layer, mf_error *why)
+/* Before each layer: whether a part still wants the step. */
+static mf_status look_at_parts(const struct step *step, uint32_t layer, mf_error *why)
 {
     const struct step_watch *watch = step->forward->watch;
-    if (!watch) return MF_OK;
-    if (atomic_load_explicit(watch->cancelled, memory_order_relaxed))
-        return fail(why, MF_ERR_CANCELLED, "cancelled before layer %u", layer);
-    if (watch->layer) watch->layer(watch->user, layer, step->row_count);
+    bool wanted = false;
+    for (size_t i = 0; i < step->part_count; i++) {
+        struct step_part *part = &step->parts[i];
+        if (part->cancel && atomic_load_explicit(part->cancel, memory_order_relaxed))
+            part->cancelled = true;
+        if (!part->cancelled) wanted = true;
+    }
+    if (!wanted) return fail(why, MF_ERR_CANCELLED, "cancelled before layer %u", layer);
+    if (watch) watch->layer(watch->user, layer);
     return MF_OK;
 }
 
-mf_status forward_step(struct forward *f, const struct step_part *parts, size_t part_count,
-                       mf_error *why)
+static mf_status run_layers(const struct step *step, mf_error *why)
+{
+    struct forward *f = step->forward;
+    mf_status status = MF_OK;
+    for (uint32_t layer = 0; layer < f->config->layer_count && status == MF_OK; layer++) {
+        status = look_at_parts(step, layer, why);
+        if (status != MF_OK) break;
+        for (size_t s = 0; s < step->part_count; s++)
+            sequence_view(step->parts[s].sequence, layer, &f->spans[s]);
+        status = run_layer(step, layer, why);
+        if (status == MF_OK) observe_hidden(step, (int)layer);
+    }
+    return status;
+}
+
+/* A trace shows what the step was for. */
+static const char *step_name(const struct step_part *parts, size_t count)
+{
+    bool decode = false, prompt = false;
+    for (size_t i = 0; i < count; i++) {
+        decode |= parts[i].decode;
+        prompt |= !parts[i].decode;
+    }
+    return decode && prompt ? "prompt and token" : decode ? "token" : "prompt";
+}
+
+mf_status forward_step(struct forward *f, struct step_part *parts, size_t part_count, mf_error *why)
 {
     size_t rows = 0;
     for (size_t i = 0; i < part_count; i++) rows += parts[i].count;
@@ -380,37 +411,41 @@ mf_status forward_step(struct forward *f, const struct step_part *parts, size_t 
                     part_count, f->row_capacity, SPANS_MAX);
     struct step step = { .forward = f, .parts = parts, .part_count = part_count };
     lay_out_rows(&step);
-    bool decode = part_count > 0 && parts[0].decode;
     uint64_t time = trace_now(f->backend->tracer);
-    trace_count_into(f->backend->tracer, f->times.stage_ticks[decode]);
+    trace_count_into(f->backend->tracer, f->times.stage_ticks);
 
     mf_status status = run_recipe(&step, &f->recipes.start, f->weights->weights, why);
     if (status == MF_OK) observe_hidden(&step, -1);
     if (status == MF_OK) status = expect_experts(&step, 0, true, why);
-    for (uint32_t layer = 0; layer < f->config->layer_count && status == MF_OK; layer++) {
-        status = look_at_watch(&step, layer, why);
-        if (status != MF_OK) break;
-        for (size_t s = 0; s < part_count; s++)
-            sequence_view(parts[s].sequence, layer, &f->spans[s]);
-        status = run_layer(&step, layer, why);
-        if (status == MF_OK) observe_hidden(&step, (int)layer);
-    }
-    trace_span(f->backend->tracer, decode ? "token" : "prompt", time, (uint32_t)rows);
+    if (status == MF_OK) status = run_layers(&step, why);
+    trace_span(f->backend->tracer, step_name(parts, part_count), time, (uint32_t)rows);
     trace_store(f);
     if (status != MF_OK) return status;
     for (size_t i = 0; i < part_count; i++)
-        sequence_step_done(parts[i].sequence, parts[i].count, parts[i].decode);
+        if (!parts[i].cancelled)
+            sequence_step_done(parts[i].sequence, parts[i].tokens, parts[i].count, parts[i].decode);
     return MF_OK;
 }
 
-mf_status forward_logits(const float **out, struct forward *f, size_t first, size_t count,
+/* The rows as they lie in x, or side by side in a copy where they lie apart. */
+static float *gather_rows(struct forward *f, const uint32_t *rows, size_t count)
+{
+    size_t width = f->config->width;
+    const float *x = f->shared[SHARED_X];
+    if (rows[count - 1] - rows[0] == count - 1) return f->shared[SHARED_X] + rows[0] * width;
+    for (size_t i = 0; i < count; i++)
+        memcpy(f->gathered + i * width, x + rows[i] * width, width * sizeof(float));
+    return f->gathered;
+}
+
+mf_status forward_logits(const float **out, struct forward *f, const uint32_t *rows, size_t count,
                          mf_error *why)
 {
     const struct recipe *head = &f->recipes.head;
     float *buffers[GRAPH_BUFFERS_MAX];
     double begin = clock_seconds();
     buffers_place(buffers, &head->plan, &head->graph, f->shared, f->scratch, f->row_capacity);
-    buffers[SHARED_X] += first * f->config->width;
+    buffers[SHARED_X] = gather_rows(f, rows, count);
     struct frame frame = { .row_count = count, .weights = f->weights->weights, .buffers = buffers };
     mf_status status = f->backend->functions->execute(f->backend, &head->graph, &frame, why);
     f->times.head_seconds += clock_seconds() - begin;

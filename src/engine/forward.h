@@ -33,18 +33,17 @@ struct observer {
     void (*routes)(void *user, uint32_t layer, struct routes *routes, size_t rows);
 };
 
-/* What a feed wants to know between the layers of its steps. */
+/* Told of the layers of a step. */
 struct step_watch {
-    const atomic_bool *cancelled; /* true: the step ends before its next layer */
-    /* May be NULL: layer `layer` of a step of `rows` rows is about to begin. */
-    void (*layer)(void *user, uint32_t layer, size_t rows);
+    /* Layer `layer` is about to begin. */
+    void (*layer)(void *user, uint32_t layer);
     void *user;
 };
 
 struct forward_times {
     double mixer_seconds, expert_seconds, head_seconds;
-    double wait_seconds;                     /* of expert_seconds: nothing could be computed */
-    uint64_t stage_ticks[2][MF_STAGE_COUNT]; /* of prompts, of decode; with a tracer */
+    double wait_seconds;                  /* of expert_seconds: nothing could be computed */
+    uint64_t stage_ticks[MF_STAGE_COUNT]; /* with a tracer */
 };
 
 struct forward {
@@ -56,10 +55,11 @@ struct forward {
     size_t row_capacity;
     const struct observer *observer; /* NULL: none */
     const struct step_watch *watch;  /* NULL: none */
-    struct forward_times times;
+    struct forward_times times;      /* of the steps since it was zeroed */
 
     float *shared[SHARED_COUNT]; /* [row_capacity][width]; logits [LOGIT_ROWS][vocabulary] */
     float *scratch;              /* [row_capacity][scratch_width] */
+    float *gathered;             /* [LOGIT_ROWS][width] rows whose logits are wanted */
     float *expert_hidden;        /* [row_capacity][experts per token][expert width] */
     struct routes routes;
     struct routes predicted;     /* of a layer that comes later */
@@ -80,6 +80,8 @@ struct step_part {
     const int32_t *tokens;
     uint32_t count;
     bool decode; /* generated tokens: decode arithmetic, however many rows a step has */
+    const atomic_bool *cancel; /* true: its result is not wanted any more; NULL: it always is */
+    bool cancelled;            /* out: `cancel` was seen */
 };
 
 /* What a forward works with; all borrowed, all outlive it. */
@@ -103,9 +105,10 @@ mf_status forward_bytes(struct forward_bytes *out, const struct forward_parts *p
 mf_status forward_init(struct forward *forward, const struct forward_parts *parts,
                        struct arena *arena, size_t row_capacity, size_t context, mf_error *why);
 
-/* Runs the parts' tokens through all layers and advances the sequences' pending
- * positions.  After a failure the sequences must be abandoned. */
-mf_status forward_step(struct forward *forward, const struct step_part *parts, size_t part_count,
+/* Runs the parts' tokens through all layers and advances the sequences' pending positions, but for
+ * those of cancelled parts.  MF_ERR_CANCELLED: all were.  After a failure, and where a part was
+ * cancelled, the sequences must be abandoned. */
+mf_status forward_step(struct forward *forward, struct step_part *parts, size_t part_count,
                        mf_error *why);
 
 /* One layer of a step, for probes: x (SHARED_X) goes through layer `layer`, with rows, spans and
@@ -117,9 +120,9 @@ mf_status forward_layer(struct forward *forward, uint32_t layer, size_t row_coun
  * SHARED_ROUTED. */
 mf_status forward_experts(struct forward *forward, uint32_t layer, size_t row_count, mf_error *why);
 
-/* Logits of rows [first, first + count) of the last step, count ≤ LOGIT_ROWS:
- * [count][vocabulary], borrowed until the next call. */
-mf_status forward_logits(const float **out, struct forward *forward, size_t first, size_t count,
-                         mf_error *why);
+/* Logits of `count` ≤ LOGIT_ROWS rows of the last step: [count][vocabulary], borrowed until the
+ * next call. */
+mf_status forward_logits(const float **out, struct forward *forward, const uint32_t *rows,
+                         size_t count, mf_error *why);
 
 #endif

@@ -2,18 +2,35 @@
 
 #include "base/status.h"
 
+/* A step writes the next recurrent state of each sequence before it drops the last one. */
+static uint64_t spare_bytes(const struct state_shape *shape, struct engine_room_sizes sizes)
+{
+    uint64_t states = shape->recurrent_layers > 0 ? min_size(sizes.sequences, SPANS_MAX) : 0;
+    return states * state_block_bytes(shape, BLOCK_RECURRENT);
+}
+
 mf_status engine_room_bytes(uint64_t *out, const struct forward_parts *parts,
                             struct engine_room_sizes sizes, mf_error *why)
 {
+    struct state_shape shape = state_shape_of(parts->config, parts->backend->kv_format);
     struct forward_bytes bytes;
     mf_status status = forward_bytes(&bytes, parts, sizes.chunk_rows, sizes.context_length, why);
-    if (status == MF_OK) *out = arena_block_bytes(bytes.arena) + bytes.backend;
+    if (status == MF_OK)
+        *out = arena_block_bytes(bytes.arena) + bytes.backend + spare_bytes(&shape, sizes);
     return status;
+}
+
+uint64_t engine_room_pool_bytes(const struct model_config *config, enum kv_format format,
+                                struct engine_room_sizes sizes)
+{
+    struct state_shape shape = state_shape_of(config, format);
+    return sizes.sequences * sequence_pool_bytes(&shape, sizes.context_length);
 }
 
 mf_status engine_room_init(struct engine_room *room, const struct forward_parts *parts,
                            struct engine_room_sizes sizes, mf_error *why)
 {
+    enum kv_format format = parts->backend->kv_format;
     struct forward_bytes bytes;
     *room = (struct engine_room){ .sizes = sizes };
     arena_init(&room->arena, parts->allocator);
@@ -23,13 +40,21 @@ mf_status engine_room_init(struct engine_room *room, const struct forward_parts 
     if (status == MF_OK)
         status = forward_init(&room->forward, parts, &room->arena, sizes.chunk_rows,
                               sizes.context_length, why);
-    room->bytes = room->arena.total_bytes + bytes.backend;
-    if (status != MF_OK) engine_room_free(room);
-    return status;
+    if (status == MF_OK)
+        status = state_pool_init(&room->pool, parts->allocator, parts->config, format, 0, why);
+    if (status != MF_OK) {
+        engine_room_free(room);
+        return status;
+    }
+    uint64_t spare = spare_bytes(&room->pool.shape, sizes);
+    state_pool_set_limit(&room->pool, engine_room_pool_bytes(parts->config, format, sizes) + spare);
+    room->bytes = room->arena.total_bytes + bytes.backend + spare;
+    return MF_OK;
 }
 
 void engine_room_free(struct engine_room *room)
 {
     if (room->arena.allocator) arena_free(&room->arena);
+    state_pool_free(&room->pool);
     room->bytes = 0;
 }

@@ -1,8 +1,8 @@
-/* room.h: the engine room: what all sequences of a model share while they compute: the buffers of a
- * step, the rows of logits and the backend's reserve.  It is sized once, when the model is opened,
- * for the longest sequence and the largest step; nothing is allocated afterwards.
+/* room.h: the engine room: what all sequences of a model share: the buffers of a step, the backend's
+ * reserve, and the pool that their pages and recurrent states come from.  It is sized once, when
+ * the model is opened, for the longest sequence and the largest step.
  *
- * Threads: one step at a time; the engine's lock sees to that. */
+ * Threads: one step at a time; the engine's lock sees to that.  The pool has a lock of its own. */
 #ifndef ENGINE_ROOM_H
 #define ENGINE_ROOM_H
 
@@ -11,18 +11,24 @@
 struct engine_room_sizes {
     uint32_t context_length; /* positions of the longest sequence */
     uint32_t chunk_rows;     /* rows of the largest step */
+    uint32_t sequences;      /* of that length that the pool has room for, at least */
 };
 
 struct engine_room {
     struct arena arena;
     struct forward forward;
+    struct state_pool pool;
     struct engine_room_sizes sizes;
-    uint64_t bytes; /* of the arena and of the backend's reserve */
+    uint64_t bytes; /* of the arena, the backend's reserve and the spare states of a step */
 };
 
-/* What engine_room_init takes. */
+/* What engine_room_init takes, without the pool's sequences. */
 mf_status engine_room_bytes(uint64_t *out, const struct forward_parts *parts,
                             struct engine_room_sizes sizes, mf_error *why);
+
+/* What `sizes.sequences` sequences take of the pool, each as long as possible. */
+uint64_t engine_room_pool_bytes(const struct model_config *config, enum kv_format format,
+                                struct engine_room_sizes sizes);
 
 mf_status engine_room_init(struct engine_room *room, const struct forward_parts *parts,
                            struct engine_room_sizes sizes, mf_error *why);

@@ -8,8 +8,7 @@
  *       │                       ▼                 feed
  *       └───────────────── NO LOGITS ───────────────────▶ HAS LOGITS
  *
- * A feed that fails, or is cancelled, leaves the state as it was.  It cuts its tokens into chunks;
- * the state commits once, at the end.  All memory is taken at open; scratch is the engine room's.
+ * A feed (step.h) that fails, or is cancelled, leaves the state as it was.
  * The last row of logits is kept per sequence: another one may compute before they are read.
  *
  * Threads: one call at a time, but for engine_sequence_cancel. */
@@ -20,54 +19,45 @@
 
 struct engine_sequence {
     struct engine_room *room;
-    struct arena arena;
-    struct kv_pool pool;
     struct sequence state;
-    uint32_t chunk_rows;
-    float *logits; /* [vocabulary] of the last token fed */
+    uint32_t chunk_rows; /* of this sequence in one step, at most */
+    float *logits;       /* a block of the pool: [vocabulary] of the last token fed; or NULL */
     bool has_logits;
     atomic_bool cancelled;
-    const struct observer *observer; /* of this sequence's steps; NULL: none */
+    const struct observer *observer; /* of this sequence's rows; NULL: none */
     struct feed_progress {
         mf_progress_function function; /* NULL: none */
         void *user;
-        size_t done, total; /* tokens of the present feed, in whole chunks */
+        size_t done, total; /* tokens of the present feed */
     } progress;
     struct sequence_times {
         uint64_t prompt_tokens, decode_tokens;
-        double prompt_seconds, decode_seconds;
-        struct forward_times forward;
+        double prompt_seconds, decode_seconds; /* of the steps that it had a part in */
+        /* Its part of the time of those steps, by rows. */
+        double mixer_seconds, expert_seconds, wait_seconds, head_seconds;
+        double stage_ticks[2][MF_STAGE_COUNT]; /* of prompts, of generated tokens */
     } times;
 };
 
-/* What engine_sequence_init takes. */
+/* What a sequence of `positions` tokens takes, of the pool and beside it. */
 uint64_t engine_sequence_bytes(const struct model_config *config, enum kv_format format,
-                               uint32_t context_length);
+                               uint32_t positions);
 
 /* `sizes` are at most the room's, which outlives the sequence. */
-mf_status engine_sequence_init(struct engine_sequence *sequence, const mf_allocator *allocator,
-                               struct engine_room *room, struct engine_room_sizes sizes,
-                               mf_error *why);
+void engine_sequence_init(struct engine_sequence *sequence, struct engine_room *room,
+                          struct engine_room_sizes sizes);
 void engine_sequence_free(struct engine_sequence *sequence);
 
-/* Tokens to evaluate; see mf_sequence_feed_each. */
-struct sequence_feed {
-    mf_phase phase;
-    const int32_t *tokens;
-    size_t count;
-    mf_logits_function each; /* may be NULL */
-    void *user;
-};
-
-mf_status engine_sequence_feed(struct engine_sequence *sequence, const struct sequence_feed *feed,
+/* Another sequence with the same tokens and logits; observers and times are not copied. */
+mf_status engine_sequence_fork(struct engine_sequence *out, const struct engine_sequence *sequence,
                                mf_error *why);
-/* The work of a feed, after which the sequence is where it was, also a recurrent one: for measuring
- * a prompt again and again at the same depth.  Leaves no logits. */
-mf_status engine_sequence_rehearse(struct engine_sequence *sequence,
-                                   const struct sequence_feed *feed, mf_error *why);
+
 void engine_sequence_clear(struct engine_sequence *sequence);
+
+/* Cuts back to `position`; where `reached` is not NULL, to the nearest place before it that the
+ * state allows, which it is set to. */
 mf_status engine_sequence_truncate(struct engine_sequence *sequence, uint32_t position,
-                                   mf_error *why);
+                                   uint32_t *reached, mf_error *why);
 
 /* From any thread, or a signal handler: see mf_sequence_cancel. */
 void engine_sequence_cancel(struct engine_sequence *sequence);

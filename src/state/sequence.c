@@ -1,110 +1,156 @@
 #include "state/sequence.h"
 
+#include "base/array.h"
 #include "base/status.h"
-#include "model/families.h"
 
-/* Layers with a cache, of one kind in a model. */
-static uint32_t cached_layers(const struct model_config *config)
+void sequence_init(struct sequence *sequence, struct state_pool *pool, uint32_t capacity)
 {
-    return config->layer_count - config_count_mixers(config, MIXER_DELTA);
+    *sequence = (struct sequence){ .pool = pool, .capacity = capacity };
 }
 
-/* Numbers that a position adds to one layer's cache of keys (and, in full attention, values). */
-static size_t position_numbers(const struct model_config *c)
+static const mf_allocator *allocator_of(const struct sequence *sequence)
 {
-    if (c->family->mixer == MIXER_LATENT) return (size_t)c->latent_width + c->rope.rotary_width;
-    return (size_t)c->kv_heads * c->head_width;
+    return sequence->pool->allocator;
 }
 
-static uint32_t cache_parts(const struct model_config *config)
+static bool is_recurrent(const struct sequence *sequence)
 {
-    return config->family->mixer == MIXER_LATENT ? 1 : 2;
+    return sequence->pool->shape.recurrent_layers > 0;
 }
 
-static size_t conv_floats(const struct model_config *c)
+static mf_status make_room(void **array, size_t *room, size_t count, size_t size,
+                           const mf_allocator *allocator, mf_error *why)
 {
-    return c->family->hybrid ? (size_t)(c->delta_taps - 1) * config_delta_channels(c) : 0;
+    while (*room < count)
+        if (!array_grow(array, room, size, allocator)) return fail_memory(why, count * size);
+    return MF_OK;
 }
 
-static size_t delta_floats(const struct model_config *c)
+#define MAKE_ROOM(sequence, array, room, count, why)                                               \
+    make_room((void **)&(sequence)->array, &(sequence)->room, (count), sizeof *(sequence)->array,  \
+              allocator_of(sequence), (why))
+
+/* ------------------------------------------------------------------ holders */
+
+static void drop_pages(struct sequence *sequence, uint32_t keep)
 {
-    return (size_t)c->delta_value_heads * c->delta_value_width * c->delta_key_width;
+    while (sequence->page_count > keep)
+        state_pool_drop(sequence->pool, BLOCK_PAGE, sequence->pages[--sequence->page_count]);
 }
 
-static size_t open_floats(const struct model_config *c)
+/* Pages beyond the committed position go back to the pool. */
+static void trim_pages(struct sequence *sequence)
 {
-    return c->family->hybrid ? delta_open_floats(c->delta_key_heads, c->delta_key_width,
-                                                 c->delta_value_heads, c->delta_value_width)
-                             : 0;
+    drop_pages(sequence, state_pages_for(sequence->position));
 }
 
-size_t sequence_bytes_per_token(const struct model_config *config, enum kv_format format)
+static void replace_recurrent(struct sequence *sequence, void *by)
 {
-    return kv_number_bytes(format) * cached_layers(config) * cache_parts(config) *
-           position_numbers(config);
+    state_pool_drop(sequence->pool, BLOCK_RECURRENT, sequence->recurrent);
+    sequence->recurrent = by;
 }
 
-size_t sequence_fixed_bytes(const struct model_config *config)
+static void drop_next(struct sequence *sequence)
 {
-    return sizeof(float) * config_count_mixers(config, MIXER_DELTA) *
-           (conv_floats(config) + delta_floats(config));
+    state_pool_drop(sequence->pool, BLOCK_RECURRENT, sequence->next);
+    sequence->next = NULL;
+    sequence->started = false;
 }
 
-mf_status sequence_pool_init(struct kv_pool *pool, const mf_allocator *allocator,
-                             const struct model_config *config, uint32_t positions,
-                             enum kv_format format, mf_error *why)
+static void drop_checkpoints(struct sequence *sequence, size_t keep)
 {
-    struct kv_pool shape = { .layer_count = cached_layers(config),
-                             .page_count = kv_pages_for(positions),
-                             .page_numbers = KV_PAGE_TOKENS * position_numbers(config),
-                             .format = format,
-                             .parts = cache_parts(config) };
-    return kv_pool_init(pool, allocator, &shape, why);
+    while (sequence->checkpoint_count > keep)
+        state_pool_drop(sequence->pool, BLOCK_RECURRENT,
+                        sequence->checkpoints[--sequence->checkpoint_count].recurrent);
 }
 
-uint64_t sequence_pool_bytes(const struct model_config *config, uint32_t positions,
-                             enum kv_format format)
+void sequence_free(struct sequence *sequence)
 {
-    uint64_t bytes = (uint64_t)kv_pages_for(positions) * KV_PAGE_TOKENS *
-                     sequence_bytes_per_token(config, format);
-    return max_size(bytes, sizeof(float));
+    if (!sequence->pool) return;
+    const mf_allocator *allocator = allocator_of(sequence);
+    sequence_clear(sequence);
+    drop_pages(sequence, 0);
+    array_free(sequence->tokens, sequence->token_room, sizeof *sequence->tokens, allocator);
+    array_free(sequence->pages, sequence->page_room, sizeof *sequence->pages, allocator);
+    array_free(sequence->checkpoints, sequence->checkpoint_room, sizeof *sequence->checkpoints,
+               allocator);
+    *sequence = (struct sequence){ 0 };
 }
 
-static struct recurrent_sizes recurrent_sizes(const struct model_config *config)
+mf_status sequence_fork(struct sequence *out, const struct sequence *sequence, mf_error *why)
 {
-    return (struct recurrent_sizes){ conv_floats(config), delta_floats(config),
-                                     open_floats(config) };
+    struct state_pool *pool = sequence->pool;
+    uint32_t pages = state_pages_for(sequence->position);
+    sequence_init(out, pool, sequence->capacity);
+    mf_status status = MAKE_ROOM(out, tokens, token_room, sequence->position, why);
+    if (status == MF_OK) status = MAKE_ROOM(out, pages, page_room, pages, why);
+    if (status == MF_OK)
+        status = MAKE_ROOM(out, checkpoints, checkpoint_room, sequence->checkpoint_count, why);
+    if (status != MF_OK) {
+        sequence_free(out);
+        return status;
+    }
+    if (sequence->position > 0)
+        memcpy(out->tokens, sequence->tokens, sequence->position * sizeof *out->tokens);
+    for (; out->page_count < pages; out->page_count++)
+        out->pages[out->page_count] =
+            state_pool_share(pool, BLOCK_PAGE, sequence->pages[out->page_count]);
+    for (size_t i = 0; i < sequence->checkpoint_count; i++) {
+        const struct checkpoint *from = &sequence->checkpoints[i];
+        out->checkpoints[out->checkpoint_count++] =
+            (struct checkpoint){ from->position,
+                                 state_pool_share(pool, BLOCK_RECURRENT, from->recurrent) };
+    }
+    out->recurrent = state_pool_share(pool, BLOCK_RECURRENT, sequence->recurrent);
+    out->position = sequence->position;
+    out->run_start = out->pending_run_start = sequence->run_start;
+    return MF_OK;
 }
 
-size_t sequence_arena_bytes(const struct model_config *config, uint32_t capacity)
-{
-    return align_up(kv_pages_for(capacity) * sizeof(uint32_t), CACHE_LINE) +
-           align_up(capacity / 8 + 1, CACHE_LINE) +
-           align_up(config->layer_count * sizeof(uint32_t), CACHE_LINE) +
-           recurrent_bytes(config_count_mixers(config, MIXER_DELTA), recurrent_sizes(config));
-}
-
-mf_status sequence_init(struct sequence *sequence, const struct model_config *config,
-                        struct kv_pool *pool, struct arena *arena, uint32_t capacity, mf_error *why)
-{
-    *sequence = (struct sequence){ .config = config, .pool = pool, .capacity = capacity };
-    uint32_t table = kv_pages_for(capacity);
-    sequence->pages = ARENA_NEW(arena, uint32_t, table);
-    if (!sequence->pages) return fail_memory(why, table * sizeof(uint32_t));
-    sequence->generated = ARENA_NEW(arena, uint8_t, capacity / 8 + 1);
-    if (!sequence->generated) return fail_memory(why, capacity / 8 + 1);
-    sequence->layer_index = ARENA_NEW(arena, uint32_t, config->layer_count);
-    if (!sequence->layer_index) return fail_memory(why, config->layer_count * sizeof(uint32_t));
-    uint32_t seen[MIXER_KINDS] = { 0 };
-    for (uint32_t i = 0; i < config->layer_count; i++)
-        sequence->layer_index[i] = seen[config->mixers[i]]++;
-    return recurrent_init(&sequence->recurrent, arena, seen[MIXER_DELTA], recurrent_sizes(config),
-                          why);
-}
+/* --------------------------------------------------------------------- feeds */
 
 uint32_t sequence_next_position(const struct sequence *sequence)
 {
     return sequence->position + sequence->pending;
+}
+
+/* The page that the next token falls into, if it is begun, becomes this sequence's own. */
+static mf_status own_last_page(struct sequence *sequence, mf_error *why)
+{
+    uint32_t next = sequence_next_position(sequence);
+    if (next % KV_PAGE_TOKENS == 0) return MF_OK;
+    uint8_t **page = &sequence->pages[next / KV_PAGE_TOKENS];
+    struct state_pool *pool = sequence->pool;
+    if (!state_pool_is_shared(pool, BLOCK_PAGE, *page)) return MF_OK;
+    void *copy;
+    mf_status status = state_pool_take(&copy, pool, BLOCK_PAGE, why);
+    if (status != MF_OK) return status;
+    memcpy(copy, *page, pool->shape.page_bytes);
+    state_pool_drop(pool, BLOCK_PAGE, *page);
+    *page = copy;
+    return MF_OK;
+}
+
+static mf_status take_pages(struct sequence *sequence, uint32_t needed, mf_error *why)
+{
+    mf_status status = MAKE_ROOM(sequence, pages, page_room, needed, why);
+    if (status == MF_OK) status = own_last_page(sequence, why);
+    while (status == MF_OK && sequence->page_count < needed) {
+        void *page;
+        status = state_pool_take(&page, sequence->pool, BLOCK_PAGE, why);
+        if (status == MF_OK) sequence->pages[sequence->page_count++] = page;
+    }
+    return status;
+}
+
+/* The state that the feed writes; zeroed where there is none to read from. */
+static mf_status take_next(struct sequence *sequence, mf_error *why)
+{
+    if (!is_recurrent(sequence) || sequence->next) return MF_OK;
+    mf_status status = state_pool_take(&sequence->next, sequence->pool, BLOCK_RECURRENT, why);
+    if (status == MF_OK && !sequence->recurrent)
+        memset(sequence->next, 0, sequence->pool->shape.recurrent_bytes);
+    return status;
 }
 
 mf_status sequence_reserve(struct sequence *sequence, uint32_t count, mf_error *why)
@@ -114,59 +160,36 @@ mf_status sequence_reserve(struct sequence *sequence, uint32_t count, mf_error *
         return fail(why, MF_ERR_CONTEXT_FULL,
                     "%u tokens do not fit: the context holds %u and %u are taken", count,
                     sequence->capacity, next);
-    uint32_t needed = kv_pages_for(next + count);
-    while (sequence->page_count < needed) {
-        if (!kv_pool_take(sequence->pool, &sequence->pages[sequence->page_count]))
-            return fail(why, MF_ERR_CONTEXT_FULL, "the cache has no free page left");
-        sequence->page_count++;
-    }
-    return MF_OK;
+    if (count == 0) return MF_OK;
+    mf_status status = MAKE_ROOM(sequence, tokens, token_room, (size_t)next + count, why);
+    if (status == MF_OK && sequence->pool->shape.cached_layers > 0)
+        status = take_pages(sequence, state_pages_for(next + count), why);
+    if (status == MF_OK) status = take_next(sequence, why);
+    return status;
 }
 
 void sequence_view(const struct sequence *sequence, uint32_t layer, struct span *span)
 {
-    uint32_t index = sequence->layer_index[layer];
-    if (sequence->config->mixers[layer] == MIXER_DELTA)
-        span->recurrent = recurrent_view(&sequence->recurrent, index);
-    else
-        span->kv = kv_pool_view(sequence->pool, index, sequence->pages);
-}
-
-static bool was_generated(const struct sequence *sequence, uint32_t position)
-{
-    return sequence->generated[position / 8] >> position % 8 & 1;
-}
-
-static void note_phase(struct sequence *sequence, uint32_t rows, bool decode)
-{
-    uint32_t first = sequence_next_position(sequence);
-    for (uint32_t i = first; i < first + rows; i++) {
-        uint8_t *byte = &sequence->generated[i / 8];
-        *byte = (uint8_t)((*byte & ~(1u << i % 8)) | (unsigned)decode << i % 8);
+    const struct state_pool *pool = sequence->pool;
+    uint32_t index = pool->layer_index[layer];
+    if (pool->shape.config->mixers[layer] != MIXER_DELTA) {
+        span->kv = state_kv_view(&pool->shape, index, sequence->pages);
+        return;
     }
+    bool reads_next = sequence->started || !sequence->recurrent;
+    span->recurrent = state_recurrent_view(
+        &pool->shape, index, reads_next ? sequence->next : sequence->recurrent, sequence->next);
 }
 
-/* Where the prompt rows begin that end before `position`. */
-static uint32_t find_run(const struct sequence *sequence, uint32_t position)
+void sequence_step_done(struct sequence *sequence, const int32_t *tokens, uint32_t count,
+                        bool generated)
 {
-    while (position > 0 && !was_generated(sequence, position - 1)) position--;
-    return position;
-}
-
-void sequence_step_done(struct sequence *sequence, uint32_t rows, bool decode)
-{
-    note_phase(sequence, rows, decode);
-    sequence->pending += rows;
-    if (decode) sequence->pending_run_start = sequence_next_position(sequence);
-    recurrent_step_done(&sequence->recurrent);
-}
-
-/* Pages beyond the committed position go back to the pool. */
-static void trim_pages(struct sequence *sequence)
-{
-    uint32_t needed = kv_pages_for(sequence->position);
-    while (sequence->page_count > needed)
-        kv_pool_give(sequence->pool, sequence->pages[--sequence->page_count]);
+    uint32_t *to = sequence->tokens + sequence_next_position(sequence);
+    for (uint32_t i = 0; i < count; i++)
+        to[i] = (uint32_t)tokens[i] | (generated ? TOKEN_GENERATED : 0);
+    sequence->pending += count;
+    if (generated) sequence->pending_run_start = sequence_next_position(sequence);
+    sequence->started = true;
 }
 
 void sequence_commit(struct sequence *sequence)
@@ -174,24 +197,81 @@ void sequence_commit(struct sequence *sequence)
     sequence->position += sequence->pending;
     sequence->pending = 0;
     sequence->run_start = sequence->pending_run_start;
-    recurrent_commit(&sequence->recurrent);
+    if (sequence->started && sequence->next) {
+        replace_recurrent(sequence, sequence->next);
+        sequence->next = NULL;
+    }
+    drop_next(sequence);
 }
 
 void sequence_abandon(struct sequence *sequence)
 {
     sequence->pending = 0;
     sequence->pending_run_start = sequence->run_start;
-    recurrent_abandon(&sequence->recurrent);
+    drop_next(sequence);
     trim_pages(sequence);
 }
 
 void sequence_clear(struct sequence *sequence)
 {
     sequence->position = 0;
-    sequence->pending = 0;
-    sequence->run_start = sequence->pending_run_start = 0;
-    recurrent_clear(&sequence->recurrent);
-    trim_pages(sequence);
+    sequence->run_start = 0;
+    replace_recurrent(sequence, NULL);
+    drop_checkpoints(sequence, 0);
+    sequence_abandon(sequence);
+}
+
+/* --------------------------------------------------- checkpoints and cutting */
+
+/* How many checkpoints lie before `position`. */
+static size_t checkpoints_before(const struct sequence *sequence, uint32_t position)
+{
+    size_t count = sequence->checkpoint_count;
+    while (count > 0 && sequence->checkpoints[count - 1].position >= position) count--;
+    return count;
+}
+
+bool sequence_has_checkpoint(const struct sequence *sequence, uint32_t position)
+{
+    size_t at = checkpoints_before(sequence, position);
+    return at < sequence->checkpoint_count && sequence->checkpoints[at].position == position;
+}
+
+mf_status sequence_keep_checkpoint(struct sequence *sequence, mf_error *why)
+{
+    uint32_t position = sequence->position;
+    sequence_forget_checkpoint(sequence, position);
+    size_t count = sequence->checkpoint_count;
+    mf_status status = MAKE_ROOM(sequence, checkpoints, checkpoint_room, count + 1, why);
+    if (status != MF_OK) return status;
+    /* None lies behind the end of the sequence. */
+    sequence->checkpoints[sequence->checkpoint_count++] =
+        (struct checkpoint){ position, state_pool_share(sequence->pool, BLOCK_RECURRENT,
+                                                        sequence->recurrent) };
+    return MF_OK;
+}
+
+void sequence_forget_checkpoint(struct sequence *sequence, uint32_t position)
+{
+    if (!sequence_has_checkpoint(sequence, position)) return;
+    size_t at = checkpoints_before(sequence, position);
+    struct checkpoint *gone = &sequence->checkpoints[at];
+    state_pool_drop(sequence->pool, BLOCK_RECURRENT, gone->recurrent);
+    memmove(gone, gone + 1, (--sequence->checkpoint_count - at) * sizeof *gone);
+}
+
+uint32_t sequence_cut_before(const struct sequence *sequence, uint32_t position)
+{
+    if (!is_recurrent(sequence) || position >= sequence->position) return position;
+    size_t count = checkpoints_before(sequence, position + 1);
+    return count > 0 ? sequence->checkpoints[count - 1].position : 0;
+}
+
+/* Where the prompt rows begin that end before `position`. */
+static uint32_t find_run(const struct sequence *sequence, uint32_t position)
+{
+    while (position > 0 && !(sequence->tokens[position - 1] & TOKEN_GENERATED)) position--;
+    return position;
 }
 
 mf_status sequence_truncate(struct sequence *sequence, uint32_t position, mf_error *why)
@@ -200,17 +280,40 @@ mf_status sequence_truncate(struct sequence *sequence, uint32_t position, mf_err
         return fail(why, MF_ERR_ARGUMENT, "position %u is beyond the end of the sequence, %u",
                     position, sequence->position);
     if (position == sequence->position) return MF_OK;
-    if (position > 0 && sequence->recurrent.layer_count > 0)
+    uint32_t possible = sequence_cut_before(sequence, position);
+    if (possible < position)
         return fail(why, MF_ERR_CANNOT_TRUNCATE,
-                    "recurrent layers hold no history: the sequence of %u tokens can be cleared, "
-                    "but not cut back to %u",
-                    sequence->position, position);
-    if (position == 0) {
-        sequence_clear(sequence);
-    } else {
-        sequence->position = position;
-        sequence->run_start = sequence->pending_run_start = find_run(sequence, position);
-        trim_pages(sequence);
+                    "recurrent layers hold no history: the sequence of %u tokens cannot be cut "
+                    "back to %u, the nearest checkpoint before is at %u",
+                    sequence->position, position, possible);
+    if (is_recurrent(sequence)) {
+        size_t at = checkpoints_before(sequence, position);
+        void *kept = sequence_has_checkpoint(sequence, position)
+                         ? sequence->checkpoints[at].recurrent
+                         : NULL; /* of the empty sequence */
+        replace_recurrent(sequence, state_pool_share(sequence->pool, BLOCK_RECURRENT, kept));
     }
+    drop_checkpoints(sequence, checkpoints_before(sequence, position + 1));
+    sequence->position = position;
+    sequence->run_start = sequence->pending_run_start = find_run(sequence, position);
+    trim_pages(sequence);
     return MF_OK;
+}
+
+/* --------------------------------------------------------------------- sizes */
+
+uint64_t sequence_pool_bytes(const struct state_shape *shape, uint32_t positions)
+{
+    uint64_t pages = shape->cached_layers > 0 ? state_pages_for(positions) : 0;
+    uint64_t recurrent =
+        shape->recurrent_layers > 0 ? state_block_bytes(shape, BLOCK_RECURRENT) : 0;
+    return pages * state_block_bytes(shape, BLOCK_PAGE) + recurrent +
+           state_block_bytes(shape, BLOCK_LOGITS);
+}
+
+/* Arrays grow by doubling: up to twice what is in them. */
+uint64_t sequence_table_bytes(uint32_t positions)
+{
+    return 2 * ((uint64_t)positions * sizeof(uint32_t) +
+                (uint64_t)state_pages_for(positions) * sizeof(uint8_t *));
 }

@@ -1,57 +1,66 @@
-/* sequence.h: everything a model remembers of one text.
+/* sequence.h: everything a model remembers of one text: its tokens, a table of pages with keys and
+ * values, and the state of recurrent layers.
  *
- *     position   committed tokens            kv         keys and values, in pages
- *     pending    tokens of the present feed  recurrent  state of recurrent layers
+ *     position   tokens that are committed     pending   tokens of the present feed
  *
  *            feed: steps advance                     commit
  *     position ────────────────▶ position + pending ────────▶ position' = position + pending
  *            ◀──────────────────────────────────────
  *                           abandon
  *
- * A feed is not visible until it is committed: after an error the sequence is
- * as it was.  Nothing allocates after sequence_init. */
+ * A feed is not visible until it is committed: after an error the sequence is as it was.
+ * Memory is taken by sequence_reserve, before the steps of a feed, and never during them.
+ *
+ * Pages and states are counted references into the pool (pool.h), which forks share.  A feed
+ * writes behind the committed position: into pages that no other sequence holds (reserve copies
+ * one that is shared) and into a recurrent state of its own, which replaces the committed one.
+ *
+ * A checkpoint keeps the recurrent state of a position, so that a sequence with recurrent layers
+ * can be cut back to it.  Pages need none: they hold every position.
+ *
+ * Threads: one call at a time for each sequence; sequences of a pool are independent. */
 #ifndef STATE_SEQUENCE_H
 #define STATE_SEQUENCE_H
 
-#include "model/config.h"
-#include "state/kv_pages.h"
-#include "state/recurrent.h"
+#include "state/pool.h"
+
+/* Marks a token of a sequence as generated; the other bits are its id. */
+#define TOKEN_GENERATED UINT32_C(0x80000000)
+
+struct checkpoint {
+    uint32_t position;
+    void *recurrent; /* NULL: of the empty sequence, or the model has no recurrent layers */
+};
 
 struct sequence {
-    const struct model_config *config;
+    struct state_pool *pool;
     uint32_t position;
     uint32_t pending;
     uint32_t capacity; /* positions */
     /* Where the prompt rows begin that the next row would follow upon without a generated one
      * between: of the committed tokens, and with the pending ones. */
     uint32_t run_start, pending_run_start;
-    uint8_t *generated; /* [capacity / 8 + 1] a bit for each token: its phase */
-    struct kv_pool *pool;
-    uint32_t *pages; /* block table, [kv_pages_for(capacity)] */
+    uint32_t *tokens; /* [token_room] ids with TOKEN_GENERATED */
+    size_t token_room;
+    uint8_t **pages; /* block table, [page_room] */
+    size_t page_room;
     uint32_t page_count;
-    struct recurrent recurrent;
-    uint32_t *layer_index; /* [layers] how many layers of the same kind come before */
+    void *recurrent; /* of the committed tokens; NULL: all zeros, or no recurrent layers */
+    void *next;      /* of the present feed; NULL: none is under way */
+    bool started;    /* a step of the present feed has written `next` */
+    struct checkpoint *checkpoints; /* by position, ascending */
+    size_t checkpoint_count, checkpoint_room;
 };
 
-/* The pool is borrowed and must have pages for `capacity` positions. */
-mf_status sequence_init(struct sequence *sequence, const struct model_config *config,
-                        struct kv_pool *pool, struct arena *arena, uint32_t capacity,
-                        mf_error *why);
+/* An empty sequence, which holds nothing yet.  The pool is borrowed. */
+void sequence_init(struct sequence *sequence, struct state_pool *pool, uint32_t capacity);
+void sequence_free(struct sequence *sequence); /* a zeroed one is legal */
 
-/* What sequence_init takes of the arena, each request in whole cache lines. */
-size_t sequence_arena_bytes(const struct model_config *config, uint32_t capacity);
+/* Another sequence with the same tokens and checkpoints; pages and states are shared. */
+mf_status sequence_fork(struct sequence *out, const struct sequence *sequence, mf_error *why);
 
-/* A pool for `positions` of this model: of all sequences that will share it, each counted in
- * whole pages. */
-mf_status sequence_pool_init(struct kv_pool *pool, const mf_allocator *allocator,
-                             const struct model_config *config, uint32_t positions,
-                             enum kv_format format, mf_error *why);
-
-/* Bytes of the pages of such a pool. */
-uint64_t sequence_pool_bytes(const struct model_config *config, uint32_t positions,
-                             enum kv_format format);
-
-/* Makes room for `count` more tokens; MF_ERR_CONTEXT_FULL before anything is written. */
+/* Makes room for a feed of `count` more tokens.  MF_ERR_CONTEXT_FULL: the sequence's own limit;
+ * MF_ERR_POOL_FULL: that of all sequences together.  After a failure call sequence_abandon. */
 mf_status sequence_reserve(struct sequence *sequence, uint32_t count, mf_error *why);
 
 /* Where the next step's first row goes. */
@@ -60,17 +69,27 @@ uint32_t sequence_next_position(const struct sequence *sequence);
 /* The layer's state, for the next step. */
 void sequence_view(const struct sequence *sequence, uint32_t layer, struct span *span);
 
-/* `decode`: the rows were generated ones. */
-void sequence_step_done(struct sequence *sequence, uint32_t rows, bool decode);
+/* A step has computed `count` tokens; `generated` says in which phase. */
+void sequence_step_done(struct sequence *sequence, const int32_t *tokens, uint32_t count,
+                        bool generated);
 void sequence_commit(struct sequence *sequence);
 void sequence_abandon(struct sequence *sequence);
 void sequence_clear(struct sequence *sequence);
 
-/* Keeps the first `position` tokens; see mf_sequence_truncate. */
+/* Keeps the present state under its position, in place of one that was there. */
+mf_status sequence_keep_checkpoint(struct sequence *sequence, mf_error *why);
+void sequence_forget_checkpoint(struct sequence *sequence, uint32_t position);
+bool sequence_has_checkpoint(const struct sequence *sequence, uint32_t position);
+
+/* The last position at or before `position` that the sequence can be cut back to. */
+uint32_t sequence_cut_before(const struct sequence *sequence, uint32_t position);
+
+/* Keeps the first `position` tokens and the checkpoints up to there; MF_ERR_CANNOT_TRUNCATE where
+ * sequence_cut_before is less. */
 mf_status sequence_truncate(struct sequence *sequence, uint32_t position, mf_error *why);
 
-/* Bytes of the state of one sequence that a token reads: of cache per token, and fixed. */
-size_t sequence_bytes_per_token(const struct model_config *config, enum kv_format format);
-size_t sequence_fixed_bytes(const struct model_config *config);
+/* Bytes of a sequence of `positions` tokens in the pool, and beside it. */
+uint64_t sequence_pool_bytes(const struct state_shape *shape, uint32_t positions);
+uint64_t sequence_table_bytes(uint32_t positions);
 
 #endif

@@ -281,7 +281,7 @@ struct token_bytes description_token_bytes(const struct description *description
 {
     const struct model_config *config = &description->model.config;
     const struct weight *embedding = &description->model.weights.weights[WEIGHT_EMBEDDING];
-    struct token_bytes out = { .state = sequence_bytes_per_token(config, KV_F16) };
+    struct token_bytes out = { .state = state_position_bytes(config, KV_F16) };
     bool tied = description_sum(description, MF_TENSORS_HEAD, -1).bytes == 0;
 
     for (int c = 0; c < MF_TENSORS_EXPERTS; c++) {

@@ -47,8 +47,8 @@ void workload_count(mf_workload *out, const struct model *model, enum kv_format 
         .weight_bytes = weight_bytes(&weights->weights[WEIGHT_HEAD]) +
                         weight_bytes(&weights->weights[WEIGHT_FINAL_NORM]) +
                         weights->weights[WEIGHT_EMBEDDING].row_bytes,
-        .state_position_bytes = sequence_bytes_per_token(c, kv_format),
-        .state_fixed_bytes = 2 * sequence_fixed_bytes(c),
+        .state_position_bytes = state_position_bytes(c, kv_format),
+        .state_fixed_bytes = 2 * state_fixed_bytes(c),
         .head_flops = weight_flops(&weights->weights[WEIGHT_HEAD]),
     };
     for (uint32_t i = 0; i < c->layer_count; i++) {

@@ -14,7 +14,7 @@
 
 #include "model/model.h"
 #include "moeflux_tools.h"
-#include "state/kv_pages.h"
+#include "state/shape.h"
 
 void workload_count(mf_workload *out, const struct model *model, enum kv_format kv_format);
 

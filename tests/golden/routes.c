@@ -50,7 +50,7 @@ static void begin_trace(void)
                                  .experts = config->experts,
                                  .per_token = config->experts_per_token,
                                  .resident_bytes = model->model.weights.resident_bytes,
-                                 .working_bytes = model->room.bytes + model->sequence_bytes +
+                                 .working_bytes = model->room.bytes + api_pool_bytes(model) +
                                                   model->policy_bytes,
                                  .expert_bytes = bytes_of[0],
                                  .slot_bytes = bytes_of[1] };
@@ -145,7 +145,7 @@ static uint64_t quarter_bytes(uint32_t rows)
 {
     open_all(0, rows);
     uint64_t bytes = model->model.weights.resident_bytes + model->room.bytes +
-                     model->sequence_bytes + expert_store_sizes(model->experts).slot_bytes / 4;
+                     api_pool_bytes(model) + expert_store_sizes(model->experts).slot_bytes / 4;
     close_all();
     return bytes + bytes / 50;
 }

@@ -1,4 +1,4 @@
-/* state: pages, recurrent copies and the sequence that commits, abandons, clears and cuts. */
+/* state: the pool and its counted blocks; sequences that commit, abandon, fork, cut and clear. */
 #include "support/test.h"
 
 #include "base/status.h"
@@ -6,220 +6,15 @@
 #include "support/failing_allocator.h"
 #include "support/tiny_model.h"
 
-/* -------------------------------------------------------------------- pages */
-
-static void pages_are_counted_up(void **state)
-{
-    (void)state;
-    assert_int_equal(kv_pages_for(0), 0);
-    assert_int_equal(kv_pages_for(1), 1);
-    assert_int_equal(kv_pages_for(KV_PAGE_TOKENS), 1);
-    assert_int_equal(kv_pages_for(KV_PAGE_TOKENS + 1), 2);
-    assert_int_equal(kv_pages_for(UINT32_MAX), UINT32_MAX / KV_PAGE_TOKENS + 1);
-}
-
-static void every_page_is_given_once(void **state)
-{
-    (void)state;
-    struct failing_allocator heap;
-    struct kv_pool pool;
-    mf_error why;
-    bool seen[5] = { 0 };
-    uint32_t page;
-    failing_allocator_init(&heap);
-    assert_int_equal(
-        kv_pool_init(
-            &pool, &heap.allocator,
-            &(struct kv_pool){ .layer_count = 2, .page_count = 5, .page_numbers = 10, .parts = 2 },
-            &why),
-        MF_OK);
-    for (int i = 0; i < 5; i++) {
-        assert_true(kv_pool_take(&pool, &page));
-        assert_true(page < 5 && !seen[page]);
-        seen[page] = true;
-    }
-    assert_false(kv_pool_take(&pool, &page));
-    kv_pool_give(&pool, 3);
-    assert_true(kv_pool_take(&pool, &page));
-    assert_int_equal(page, 3);
-    kv_pool_free(&pool);
-    kv_pool_free(&pool); /* twice is legal */
-    assert_int_equal(heap.live_bytes, 0);
-}
-
-/* Layers, keys and values, and pages: none overlaps another. */
-static void check_views(enum kv_format format, size_t number_bytes)
-{
-    enum { LAYERS = 3, PAGES = 4, NUMBERS = 7 };
-    struct kv_pool pool;
-    mf_error why;
-    struct kv_pool shape = { .layer_count = LAYERS,
-                             .page_count = PAGES,
-                             .page_numbers = NUMBERS,
-                             .format = format,
-                             .parts = 2 };
-    assert_int_equal(kv_pool_init(&pool, &allocator_heap, &shape, &why), MF_OK);
-    assert_int_equal(pool.memory_bytes, 2 * LAYERS * PAGES * NUMBERS * number_bytes);
-    for (int write = 1; write >= 0; write--) {
-        for (uint32_t i = 0; i < LAYERS * PAGES * NUMBERS; i++) {
-            struct kv_view view = kv_pool_view(&pool, i / (PAGES * NUMBERS), NULL);
-            size_t offset = i % (PAGES * NUMBERS) * number_bytes;
-            assert_int_equal(view.page_bytes, NUMBERS * number_bytes);
-            assert_int_equal(view.format, format);
-            for (size_t b = 0; b < number_bytes; b++) {
-                if (write) {
-                    view.keys[offset + b] = (uint8_t)i;
-                    view.values[offset + b] = (uint8_t)(255 - i);
-                }
-                assert_int_equal(view.keys[offset + b], (uint8_t)i);
-                assert_int_equal(view.values[offset + b], (uint8_t)(255 - i));
-            }
-        }
-    }
-    kv_pool_free(&pool);
-}
-
-static void views_of_a_pool_lie_apart(void **state)
-{
-    (void)state;
-    check_views(KV_F32, 4);
-    check_views(KV_F16, 2);
-}
-
-static void a_pool_beyond_memory_is_refused(void **state)
-{
-    (void)state;
-    struct kv_pool pool;
-    mf_error why;
-    assert_int_equal(kv_pool_init(&pool, &allocator_heap,
-                                  &(struct kv_pool){ .layer_count = UINT32_MAX,
-                                                     .page_count = UINT32_MAX,
-                                                     .page_numbers = SIZE_MAX / 8,
-                                                     .parts = 2 },
-                                  &why),
-                     MF_ERR_MEMORY);
-    kv_pool_free(&pool);
-    for (uint64_t nth = 1; nth <= 2; nth++) {
-        struct failing_allocator heap;
-        failing_allocator_init(&heap);
-        failing_allocator_arm(&heap, nth);
-        assert_int_equal(
-            kv_pool_init(&pool, &heap.allocator,
-                         &(struct kv_pool){
-                             .layer_count = 1, .page_count = 1, .page_numbers = 8, .parts = 2 },
-                         &why),
-            MF_ERR_MEMORY);
-        assert_true(failing_allocator_disarm(&heap));
-        kv_pool_free(&pool);
-        assert_int_equal(heap.live_bytes, 0);
-    }
-}
-
-/* A model without full attention has an empty pool, and works. */
-static void a_pool_may_be_empty(void **state)
-{
-    (void)state;
-    struct kv_pool pool;
-    mf_error why;
-    uint32_t page;
-    assert_int_equal(kv_pool_init(&pool, &allocator_heap,
-                                  &(struct kv_pool){ .page_numbers = 8, .parts = 2 }, &why),
-                     MF_OK);
-    assert_false(kv_pool_take(&pool, &page));
-    kv_pool_free(&pool);
-    struct kv_pool zeroed = { 0 };
-    kv_pool_free(&zeroed);
-}
-
-/* ---------------------------------------------------------------- recurrent */
-
-static void write_state(const struct recurrent *r, float number)
-{
-    struct recurrent_view view = recurrent_view(r, 1);
-    view.conv_out[0] = number;
-    view.delta_out[2] = number + 0.5f;
-}
-
-static void check_state(const struct recurrent *r, float number)
-{
-    struct recurrent_view view = recurrent_view(r, 1);
-    assert_true(view.conv_in[0] == number);
-    assert_true(view.delta_in[2] == (number == 0.0f ? 0.0f : number + 0.5f));
-}
-
-static void recurrent_state_moves_on_at_commit(void **state)
-{
-    (void)state;
-    struct arena arena;
-    struct recurrent r;
-    mf_error why;
-    arena_init(&arena, &allocator_heap);
-    assert_int_equal(recurrent_init(&r, &arena, 2, (struct recurrent_sizes){ 4, 3, 0 }, &why),
-                     MF_OK);
-    check_state(&r, 0.0f); /* zero at first */
-    write_state(&r, 1.0f);
-    check_state(&r, 0.0f); /* what is written is not yet read */
-    recurrent_step_done(&r);
-    check_state(&r, 1.0f); /* the feed's second step reads its first */
-    write_state(&r, 2.0f);
-    recurrent_commit(&r);
-    check_state(&r, 2.0f);
-
-    write_state(&r, 3.0f);
-    recurrent_step_done(&r);
-    recurrent_abandon(&r);
-    check_state(&r, 2.0f);
-    recurrent_commit(&r); /* nothing was done: nothing changes */
-    check_state(&r, 2.0f);
-
-    write_state(&r, 4.0f);
-    recurrent_step_done(&r);
-    recurrent_clear(&r);
-    check_state(&r, 0.0f);
-    write_state(&r, 5.0f);
-    recurrent_step_done(&r);
-    recurrent_commit(&r);
-    check_state(&r, 5.0f);
-    arena_free(&arena);
-}
-
-static void layers_of_recurrent_state_lie_apart(void **state)
-{
-    (void)state;
-    struct arena arena;
-    struct recurrent r;
-    mf_error why;
-    arena_init(&arena, &allocator_heap);
-    assert_int_equal(recurrent_init(&r, &arena, 3, (struct recurrent_sizes){ 4, 5, 20 }, &why),
-                     MF_OK);
-    float *addresses[18];
-    for (uint32_t i = 0; i < 3; i++) {
-        struct recurrent_view view = recurrent_view(&r, i);
-        addresses[6 * i] = view.conv_out;
-        addresses[6 * i + 1] = view.delta_out;
-        addresses[6 * i + 2] = view.open_out;
-        addresses[6 * i + 3] = (float *)(uintptr_t)view.conv_in;
-        addresses[6 * i + 4] = (float *)(uintptr_t)view.delta_in;
-        addresses[6 * i + 5] = (float *)(uintptr_t)view.open_in;
-    }
-    for (int i = 0; i < 18; i++) {
-        static const size_t lengths[] = { 4, 5, 20 };
-        size_t length = lengths[i % 3];
-        for (int j = 0; j < 18; j++)
-            if (j != i)
-                assert_true(addresses[j] < addresses[i] || addresses[j] >= addresses[i] + length);
-    }
-    arena_free(&arena);
-}
-
-/* ----------------------------------------------------------------- sequence */
+/* ---------------------------------------------------------------------- bench */
 
 enum { CAPACITY = 200 };
 
 struct bench {
+    struct failing_allocator heap;
     struct arena arena;
     struct model_config config;
-    struct kv_pool pool;
+    struct state_pool pool;
     struct sequence sequence;
 };
 
@@ -231,37 +26,146 @@ static void bench_open(struct bench *b, uint32_t interval)
     mf_error why;
     shape.interval = interval;
     tiny_model_init(&tiny, &shape);
+    failing_allocator_init(&b->heap);
     arena_init(&b->arena, &allocator_heap);
     assert_int_equal(config_parse(&b->config, tiny.config, &b->arena, "tiny", &why), MF_OK);
     assert_int_equal(
-        sequence_pool_init(&b->pool, &allocator_heap, &b->config, CAPACITY, KV_F32, &why), MF_OK);
-    assert_int_equal(sequence_init(&b->sequence, &b->config, &b->pool, &b->arena, CAPACITY, &why),
-                     MF_OK);
+        state_pool_init(&b->pool, &b->heap.allocator, &b->config, KV_F32, UINT64_MAX, &why), MF_OK);
+    sequence_init(&b->sequence, &b->pool, CAPACITY);
     tiny_model_free(&tiny);
 }
 
 static void bench_close(struct bench *b)
 {
-    kv_pool_free(&b->pool);
+    sequence_free(&b->sequence);
+    for (int kind = 0; kind < BLOCK_KINDS; kind++)
+        assert_int_equal(state_pool_sizes(&b->pool).held[kind], 0);
+    state_pool_free(&b->pool);
+    assert_int_equal(b->heap.live_bytes, 0);
     arena_free(&b->arena);
 }
 
+/* ----------------------------------------------------------------------- pool */
+
+static void pages_are_counted_up(void **state)
+{
+    (void)state;
+    assert_int_equal(state_pages_for(0), 0);
+    assert_int_equal(state_pages_for(1), 1);
+    assert_int_equal(state_pages_for(KV_PAGE_TOKENS), 1);
+    assert_int_equal(state_pages_for(KV_PAGE_TOKENS + 1), 2);
+    assert_int_equal(state_pages_for(UINT32_MAX), UINT32_MAX / KV_PAGE_TOKENS + 1);
+}
+
+static void a_block_is_free_after_its_last_holder(void **state)
+{
+    (void)state;
+    struct bench b;
+    mf_error why;
+    void *first, *second, *again;
+    bench_open(&b, 2);
+    assert_int_equal(state_pool_take(&first, &b.pool, BLOCK_PAGE, &why), MF_OK);
+    assert_int_equal(state_pool_take(&second, &b.pool, BLOCK_PAGE, &why), MF_OK);
+    assert_ptr_not_equal(first, second);
+    assert_false(state_pool_is_shared(&b.pool, BLOCK_PAGE, first));
+    assert_ptr_equal(state_pool_share(&b.pool, BLOCK_PAGE, first), first);
+    assert_true(state_pool_is_shared(&b.pool, BLOCK_PAGE, first));
+    state_pool_drop(&b.pool, BLOCK_PAGE, first);
+    assert_false(state_pool_is_shared(&b.pool, BLOCK_PAGE, first));
+    assert_int_equal(state_pool_sizes(&b.pool).held[BLOCK_PAGE], 2);
+    state_pool_drop(&b.pool, BLOCK_PAGE, first);
+    assert_int_equal(state_pool_sizes(&b.pool).held[BLOCK_PAGE], 1);
+    assert_int_equal(state_pool_take(&again, &b.pool, BLOCK_PAGE, &why), MF_OK);
+    assert_ptr_equal(again, first); /* kept for the next holder */
+    state_pool_drop(&b.pool, BLOCK_PAGE, again);
+    state_pool_drop(&b.pool, BLOCK_PAGE, second);
+    assert_null(state_pool_share(&b.pool, BLOCK_PAGE, NULL));
+    state_pool_drop(&b.pool, BLOCK_PAGE, NULL);
+    uint64_t taken = b.heap.live_bytes;
+    state_pool_trim(&b.pool);
+    assert_int_equal(taken - b.heap.live_bytes, 2 * state_block_bytes(&b.pool.shape, BLOCK_PAGE));
+    bench_close(&b);
+    struct state_pool zeroed = { 0 };
+    state_pool_free(&zeroed);
+}
+
+/* One limit for all kinds: a free block of one kind makes way for another. */
+static void a_full_pool_says_what_holds_it(void **state)
+{
+    (void)state;
+    struct bench b;
+    mf_error why;
+    void *page, *recurrent, *more;
+    bench_open(&b, 2);
+    uint64_t page_bytes = state_block_bytes(&b.pool.shape, BLOCK_PAGE);
+    uint64_t recurrent_bytes = state_block_bytes(&b.pool.shape, BLOCK_RECURRENT);
+    state_pool_set_limit(&b.pool, page_bytes + recurrent_bytes);
+    assert_int_equal(state_pool_take(&page, &b.pool, BLOCK_PAGE, &why), MF_OK);
+    assert_int_equal(state_pool_take(&recurrent, &b.pool, BLOCK_RECURRENT, &why), MF_OK);
+    assert_int_equal(state_pool_take(&more, &b.pool, BLOCK_RECURRENT, &why), MF_ERR_POOL_FULL);
+    assert_null(more);
+    assert_non_null(strstr(why.text, "1 pages, 1 recurrent states and 0 rows of logits"));
+    state_pool_drop(&b.pool, BLOCK_PAGE, page);
+    state_pool_drop(&b.pool, BLOCK_RECURRENT, recurrent);
+    state_pool_set_limit(&b.pool, page_bytes);
+    assert_int_equal(state_pool_take(&page, &b.pool, BLOCK_PAGE, &why), MF_OK);
+    assert_int_equal(state_pool_sizes(&b.pool).taken_bytes, page_bytes + recurrent_bytes);
+    state_pool_drop(&b.pool, BLOCK_PAGE, page);
+    failing_allocator_arm(&b.heap, 1);
+    state_pool_trim(&b.pool);
+    assert_int_equal(state_pool_take(&page, &b.pool, BLOCK_PAGE, &why), MF_ERR_MEMORY);
+    assert_true(failing_allocator_disarm(&b.heap));
+    bench_close(&b);
+}
+
+/* Layers, keys and values, and the three parts of a recurrent state: none overlaps another. */
+static void layers_of_a_block_lie_apart(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_open(&b, 2);
+    const struct state_shape *shape = &b.pool.shape;
+    struct kv_view first = state_kv_view(shape, 0, NULL), second = state_kv_view(shape, 1, NULL);
+    assert_int_equal(first.keys, 0);
+    assert_int_equal(first.values, shape->half_bytes);
+    assert_int_equal(second.keys, 2 * shape->half_bytes);
+    assert_int_equal(second.values + shape->half_bytes, shape->page_bytes);
+    assert_int_equal(state_shape_of(&b.config, KV_F16).page_bytes * 2, shape->page_bytes);
+
+    float *at = NULL;
+    struct recurrent_view one = state_recurrent_view(shape, 0, at, at);
+    struct recurrent_view two = state_recurrent_view(shape, 1, at, at);
+    assert_int_equal((uint8_t *)one.open_out - (uint8_t *)one.delta_out,
+                     shape->delta_floats * sizeof(float));
+    assert_int_equal((uint8_t *)one.conv_out - (uint8_t *)one.open_out,
+                     shape->open_floats * sizeof(float));
+    assert_int_equal((uint8_t *)two.delta_out - (uint8_t *)one.conv_out,
+                     shape->conv_floats * sizeof(float));
+    assert_int_equal((uint8_t *)two.delta_out - (uint8_t *)one.delta_out,
+                     shape->recurrent_bytes / 2);
+    bench_close(&b);
+}
+
+/* ----------------------------------------------------------------- sequence */
+
 /* A feed of `count` tokens in two steps, not yet committed. */
+static const int32_t zeros[CAPACITY];
+
 static void feed(struct sequence *s, uint32_t count)
 {
     mf_error why;
     assert_int_equal(sequence_reserve(s, count, &why), MF_OK);
     assert_int_equal(sequence_next_position(s), s->position);
-    sequence_step_done(s, count / 2, false);
+    sequence_step_done(s, zeros, count / 2, false);
     assert_int_equal(sequence_next_position(s), s->position + count / 2);
-    sequence_step_done(s, count - count / 2, false);
+    sequence_step_done(s, zeros, count - count / 2, false);
 }
 
 /* The pages that are not free are the sequence's. */
-static void check_pages(const struct bench *b)
+static void check_pages(struct bench *b)
 {
-    assert_int_equal(b->sequence.page_count, kv_pages_for(b->sequence.position));
-    assert_int_equal(b->pool.free_count + b->sequence.page_count, b->pool.page_count);
+    assert_int_equal(b->sequence.page_count, state_pages_for(b->sequence.position));
+    assert_int_equal(state_pool_sizes(&b->pool).held[BLOCK_PAGE], b->sequence.page_count);
 }
 
 static void a_feed_counts_when_it_is_committed(void **state)
@@ -336,10 +240,10 @@ static void a_sequence_of_attention_alone_can_be_cut_anywhere(void **state)
         sequence_clear(&b.sequence);
         feed(&b.sequence, 150);
         sequence_commit(&b.sequence);
-        uint32_t first_page = b.sequence.pages[0];
+        const uint8_t *first_page = b.sequence.pages[0];
         assert_int_equal(sequence_truncate(&b.sequence, keep, &why), MF_OK);
         assert_int_equal(b.sequence.position, keep);
-        if (keep > 0) assert_int_equal(b.sequence.pages[0], first_page);
+        if (keep > 0) assert_ptr_equal(b.sequence.pages[0], first_page);
         check_pages(&b);
     }
     assert_int_equal(sequence_truncate(&b.sequence, 151, &why), MF_ERR_ARGUMENT);
@@ -353,20 +257,185 @@ static void a_pool_serves_several_sequences(void **state)
     struct bench b;
     struct sequence second;
     mf_error why;
-    bench_open(&b, 2);
-    assert_int_equal(sequence_init(&second, &b.config, &b.pool, &b.arena, CAPACITY, &why), MF_OK);
+    bench_open(&b, 1);
+    state_pool_set_limit(&b.pool, 4 * state_block_bytes(&b.pool.shape, BLOCK_PAGE));
+    sequence_init(&second, &b.pool, CAPACITY);
     feed(&b.sequence, 100); /* 2 of 4 pages */
     sequence_commit(&b.sequence);
-    assert_int_equal(sequence_reserve(&second, 190, &why), MF_ERR_CONTEXT_FULL);
-    assert_non_null(strstr(why.text, "no free page"));
+    assert_int_equal(sequence_reserve(&second, 190, &why), MF_ERR_POOL_FULL);
     sequence_abandon(&second);
     check_pages(&b);
     assert_int_equal(sequence_reserve(&second, 128, &why), MF_OK);
     for (uint32_t i = 0; i < second.page_count; i++)
         for (uint32_t j = 0; j < b.sequence.page_count; j++)
-            assert_int_not_equal(second.pages[i], b.sequence.pages[j]);
+            assert_ptr_not_equal(second.pages[i], b.sequence.pages[j]);
+    sequence_free(&second);
     bench_close(&b);
 }
+
+/* ----------------------------------------------------------- forks, checkpoints */
+
+/* What a layer would read and write, at a place that all states have. */
+static float *delta_of(const struct sequence *s, bool out)
+{
+    struct span span;
+    sequence_view(s, 0, &span);
+    return out ? span.recurrent.delta_out : (float *)(uintptr_t)span.recurrent.delta_in;
+}
+
+/* A feed of one token that leaves `number` in the recurrent state and in its place of a page. */
+static void write_token(struct sequence *s, float number)
+{
+    mf_error why;
+    struct span span;
+    assert_int_equal(sequence_reserve(s, 1, &why), MF_OK);
+    sequence_view(s, 1, &span);
+    float *keys = kv_page(&span.kv, span.kv.keys, s->position);
+    keys[s->position % KV_PAGE_TOKENS] = number;
+    *delta_of(s, true) = number;
+    sequence_step_done(s, &(int32_t){ (int32_t)number }, 1, false);
+    sequence_commit(s);
+}
+
+static float key_at(const struct sequence *s, uint32_t position)
+{
+    struct span span;
+    sequence_view(s, 1, &span);
+    return ((float *)kv_page(&span.kv, span.kv.keys, position))[position % KV_PAGE_TOKENS];
+}
+
+static float state_now(const struct sequence *s)
+{
+    return *(const float *)s->recurrent;
+}
+
+static void a_fork_and_its_origin_go_their_own_ways(void **state)
+{
+    (void)state;
+    for (uint32_t length = 63; length <= 65; length++) { /* the last page: begun, full, begun */
+        struct bench b;
+        struct sequence fork;
+        mf_error why;
+        bench_open(&b, 2);
+        for (uint32_t i = 0; i < length; i++) write_token(&b.sequence, (float)i);
+        assert_int_equal(sequence_fork(&fork, &b.sequence, &why), MF_OK);
+        assert_int_equal(fork.position, length);
+        assert_int_equal(state_pool_sizes(&b.pool).held[BLOCK_PAGE], b.sequence.page_count);
+        write_token(&fork, 1000);
+        write_token(&b.sequence, 2000);
+        write_token(&fork, 1001);
+        for (uint32_t i = 0; i < length; i++) {
+            assert_true(key_at(&fork, i) == (float)i && key_at(&b.sequence, i) == (float)i);
+            assert_int_equal(fork.tokens[i], i);
+        }
+        assert_true(key_at(&fork, length) == 1000 && key_at(&b.sequence, length) == 2000);
+        assert_true(state_now(&fork) == 1001 && state_now(&b.sequence) == 2000);
+        sequence_free(&b.sequence);
+        assert_true(key_at(&fork, 0) == 0 && key_at(&fork, length) == 1000);
+        sequence_free(&fork);
+        bench_close(&b);
+    }
+}
+
+static void a_checkpoint_brings_recurrent_state_back(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct sequence *s = &b.sequence;
+    mf_error why;
+    bench_open(&b, 2);
+    for (uint32_t i = 0; i < 150; i++) {
+        if (i == 20 || i == 100) assert_int_equal(sequence_keep_checkpoint(s, &why), MF_OK);
+        write_token(s, (float)i);
+    }
+    assert_int_equal(sequence_cut_before(s, 150), 150);
+    assert_int_equal(sequence_cut_before(s, 149), 100);
+    assert_int_equal(sequence_cut_before(s, 100), 100);
+    assert_int_equal(sequence_cut_before(s, 99), 20);
+    assert_int_equal(sequence_cut_before(s, 19), 0);
+    assert_int_equal(sequence_truncate(s, 101, &why), MF_ERR_CANNOT_TRUNCATE);
+    assert_non_null(strstr(why.text, "the nearest checkpoint before is at 100"));
+    assert_int_equal(sequence_truncate(s, 100, &why), MF_OK);
+    assert_true(state_now(s) == 99 && s->position == 100);
+    check_pages(&b);
+    write_token(s, 500);
+    assert_int_equal(sequence_keep_checkpoint(s, &why), MF_OK);
+    assert_int_equal(sequence_keep_checkpoint(s, &why), MF_OK); /* in place of the first */
+    assert_int_equal(s->checkpoint_count, 3);
+    sequence_forget_checkpoint(s, 100);
+    sequence_forget_checkpoint(s, 100);
+    assert_int_equal(sequence_cut_before(s, 100), 20);
+    assert_int_equal(sequence_truncate(s, 20, &why), MF_OK); /* drops that of 101 */
+    assert_int_equal(s->checkpoint_count, 1);
+    assert_true(state_now(s) == 19);
+    write_token(s, 600);
+    assert_int_equal(sequence_truncate(s, 0, &why), MF_OK);
+    assert_null(s->recurrent);
+    write_token(s, 700);
+    assert_true(state_now(s) == 700);
+    bench_close(&b);
+}
+
+/* The first step of a feed reads the committed state, its second what the first has written; a
+ * sequence that is new reads zeros. */
+static void recurrent_state_moves_on_at_commit(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct sequence *s = &b.sequence;
+    mf_error why;
+    bench_open(&b, 2);
+    for (int fresh = 1; fresh >= 0; fresh--) {
+        float before = fresh ? 0 : 7;
+        assert_int_equal(sequence_reserve(s, 2, &why), MF_OK);
+        assert_true(*delta_of(s, false) == before);
+        *delta_of(s, true) = 5;
+        sequence_step_done(s, zeros, 1, false);
+        assert_true(*delta_of(s, false) == 5);
+        sequence_abandon(s);
+        assert_int_equal(state_pool_sizes(&b.pool).held[BLOCK_RECURRENT], !fresh);
+        assert_int_equal(sequence_reserve(s, 2, &why), MF_OK);
+        assert_true(*delta_of(s, false) == before);
+        *delta_of(s, true) = 7;
+        sequence_step_done(s, zeros, 1, false);
+        sequence_commit(s);
+        assert_true(state_now(s) == 7);
+        assert_int_equal(state_pool_sizes(&b.pool).held[BLOCK_RECURRENT], 1);
+    }
+    bench_close(&b);
+}
+
+/* Every allocation of a fork, a reservation and a checkpoint fails once: nothing is lost. */
+static void running_out_of_memory_loses_nothing(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct sequence fork;
+    mf_error why;
+    bench_open(&b, 2);
+    for (uint32_t i = 0; i < 70; i++) write_token(&b.sequence, (float)i);
+    assert_int_equal(sequence_keep_checkpoint(&b.sequence, &why), MF_OK);
+    state_pool_trim(&b.pool);
+    mf_status status = MF_ERR_MEMORY;
+    for (uint64_t nth = 1; status != MF_OK; nth++) {
+        failing_allocator_arm(&b.heap, nth);
+        status = sequence_fork(&fork, &b.sequence, &why);
+        bool forked = status == MF_OK;
+        if (forked) status = sequence_reserve(&fork, 80, &why);
+        failing_allocator_disarm(&b.heap);
+        assert_true(status == MF_OK || status == MF_ERR_MEMORY);
+        if (forked) {
+            sequence_abandon(&fork);
+            assert_true(key_at(&fork, 69) == 69 && state_now(&fork) == 69);
+            sequence_free(&fork);
+        }
+        assert_int_equal(state_pool_sizes(&b.pool).held[BLOCK_PAGE], 2);
+        state_pool_trim(&b.pool);
+    }
+    bench_close(&b);
+}
+
+/* ------------------------------------------------------------------------ runs */
 
 /* Prompt rows that follow each other are one run, whatever feeds they came in; a generated
  * row ends it. */
@@ -383,11 +452,11 @@ static void runs_of_prompt_rows_are_known(void **state)
     assert_int_equal(s->pending_run_start, 0);
     sequence_commit(s);
     assert_int_equal(sequence_reserve(s, 2, &why), MF_OK);
-    sequence_step_done(s, 1, true);
+    sequence_step_done(s, zeros, 1, true);
     assert_int_equal(s->pending_run_start, 21);
     sequence_abandon(s);
     assert_int_equal(s->pending_run_start, 0);
-    sequence_step_done(s, 1, true);
+    sequence_step_done(s, zeros, 1, true);
     sequence_commit(s);
     assert_int_equal(s->run_start, 21);
     feed(s, 5);
@@ -410,7 +479,7 @@ static void cutting_back_finds_the_run_again(void **state)
     feed(s, 20);
     sequence_commit(s);
     assert_int_equal(sequence_reserve(s, 1, &why), MF_OK);
-    sequence_step_done(s, 1, true);
+    sequence_step_done(s, zeros, 1, true);
     sequence_commit(s);
     feed(s, 5);
     sequence_commit(s);
@@ -427,22 +496,6 @@ static void cutting_back_finds_the_run_again(void **state)
     bench_close(&b);
 }
 
-static void each_layer_sees_its_own_state(void **state)
-{
-    (void)state;
-    struct bench b;
-    bench_open(&b, 2);
-    struct span spans[4] = { { 0 } };
-    for (uint32_t i = 0; i < 4; i++) sequence_view(&b.sequence, i, &spans[i]);
-    assert_non_null(spans[1].kv.keys);
-    assert_non_null(spans[0].recurrent.delta_out);
-    assert_ptr_not_equal(spans[1].kv.keys, spans[3].kv.keys);
-    assert_ptr_not_equal(spans[0].recurrent.delta_out, spans[2].recurrent.delta_out);
-    assert_null(spans[0].kv.keys);
-    assert_null(spans[1].recurrent.delta_out);
-    bench_close(&b);
-}
-
 static void sizes_are_those_of_the_layers(void **state)
 {
     (void)state;
@@ -450,11 +503,11 @@ static void sizes_are_those_of_the_layers(void **state)
     bench_open(&b, 2);
     const struct tiny_shape *s = &tiny_standard;
     size_t channels = 2 * s->key_heads * s->key_width + s->value_heads * s->value_width;
-    assert_int_equal(sequence_bytes_per_token(&b.config, KV_F32),
+    assert_int_equal(state_position_bytes(&b.config, KV_F32),
                      2 * 2 * s->kv_heads * s->head_width * 4);
-    assert_int_equal(sequence_bytes_per_token(&b.config, KV_F16),
+    assert_int_equal(state_position_bytes(&b.config, KV_F16),
                      2 * 2 * s->kv_heads * s->head_width * 2);
-    assert_int_equal(sequence_fixed_bytes(&b.config),
+    assert_int_equal(state_fixed_bytes(&b.config),
                      2 * 4 * (3 * channels + s->value_heads * s->value_width * s->key_width));
     bench_close(&b);
 }
@@ -463,20 +516,20 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pages_are_counted_up),
-        cmocka_unit_test(every_page_is_given_once),
-        cmocka_unit_test(views_of_a_pool_lie_apart),
-        cmocka_unit_test(a_pool_beyond_memory_is_refused),
-        cmocka_unit_test(a_pool_may_be_empty),
-        cmocka_unit_test(recurrent_state_moves_on_at_commit),
-        cmocka_unit_test(layers_of_recurrent_state_lie_apart),
+        cmocka_unit_test(a_block_is_free_after_its_last_holder),
+        cmocka_unit_test(a_full_pool_says_what_holds_it),
+        cmocka_unit_test(layers_of_a_block_lie_apart),
         cmocka_unit_test(a_feed_counts_when_it_is_committed),
         cmocka_unit_test(too_many_tokens_are_refused_before_anything_happens),
         cmocka_unit_test(a_sequence_with_recurrent_layers_can_only_be_cleared),
         cmocka_unit_test(a_sequence_of_attention_alone_can_be_cut_anywhere),
         cmocka_unit_test(a_pool_serves_several_sequences),
+        cmocka_unit_test(a_fork_and_its_origin_go_their_own_ways),
+        cmocka_unit_test(a_checkpoint_brings_recurrent_state_back),
+        cmocka_unit_test(recurrent_state_moves_on_at_commit),
+        cmocka_unit_test(running_out_of_memory_loses_nothing),
         cmocka_unit_test(runs_of_prompt_rows_are_known),
         cmocka_unit_test(cutting_back_finds_the_run_again),
-        cmocka_unit_test(each_layer_sees_its_own_state),
         cmocka_unit_test(sizes_are_those_of_the_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -89,7 +89,7 @@ void cpu_kv_append(const struct cpu_job *job)
 /* ------------------------------------------------------- attention, as defined */
 
 /* Head `head` of position `position` in an f32 cache of keys or values. */
-static const float *cached(const struct kv_view *kv, uint8_t *keys_or_values, uint32_t position,
+static const float *cached(const struct kv_view *kv, size_t keys_or_values, uint32_t position,
                            size_t head, size_t width)
 {
     const float *page = kv_page(kv, keys_or_values, position);

@@ -1,0 +1,34 @@
+/* step.h: feeds: tokens of one or more sequences, computed together.
+ *
+ *     feeds ─ reserve ─▶ steps (rows of all feeds, up to the room's limits) ─▶ commit, each by itself
+ *
+ * An expert that several rows of a step have chosen is read once.  A row's bits do not depend on
+ * the other rows of its step.  A feed that fails fails alone, and leaves its sequence as it was;
+ * where a step itself fails (a file cannot be read), so do the feeds that had a part in it.
+ *
+ * Threads: one call at a time for each engine. */
+#ifndef ENGINE_STEP_H
+#define ENGINE_STEP_H
+
+#include "engine/sequence.h"
+
+struct feed {
+    struct engine_sequence *sequence;
+    mf_phase phase;
+    const int32_t *tokens;
+    size_t count;
+    mf_logits_function each; /* of every row; NULL: the last one's logits are enough */
+    void *user;
+    mf_status status; /* out */
+    mf_error *why;    /* out, after a failure; may be NULL */
+    size_t done;      /* tokens computed so far; 0 at first */
+};
+
+/* The sequences are different ones of one room. */
+void engine_feed(struct feed *feeds, size_t count);
+
+/* The work of a feed, after which the sequence is where it was, also a recurrent one: for measuring
+ * a prompt again and again at the same depth.  Leaves no logits. */
+void engine_rehearse(struct feed *feed);
+
+#endif

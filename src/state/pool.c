@@ -1,0 +1,186 @@
+#include "state/pool.h"
+
+#include "base/status.h"
+
+#include <assert.h>
+
+/* Stands behind the bytes of each block. */
+struct block_end {
+    uint32_t holders;
+    void *next; /* of the spare ones */
+};
+
+static size_t content_bytes(const struct state_shape *shape, enum block_kind kind)
+{
+    size_t logits = shape->config->vocab_size * sizeof(float);
+    size_t bytes = kind == BLOCK_PAGE        ? shape->page_bytes
+                   : kind == BLOCK_RECURRENT ? shape->recurrent_bytes
+                                             : logits;
+    return align_up(bytes, CACHE_LINE);
+}
+
+uint64_t state_block_bytes(const struct state_shape *shape, enum block_kind kind)
+{
+    return content_bytes(shape, kind) + CACHE_LINE;
+}
+
+static struct block_end *end_of(const struct state_pool *pool, enum block_kind kind, void *block)
+{
+    _Static_assert(sizeof(struct block_end) <= CACHE_LINE, "room behind a block");
+    return (struct block_end *)(void *)((uint8_t *)block + pool->blocks[kind].bytes - CACHE_LINE);
+}
+
+mf_status state_pool_init(struct state_pool *pool, const mf_allocator *allocator,
+                          const struct model_config *config, enum kv_format format,
+                          uint64_t limit_bytes, mf_error *why)
+{
+    size_t bytes = config->layer_count * sizeof(uint32_t);
+    uint32_t seen[MIXER_KINDS] = { 0 };
+    *pool =
+        (struct state_pool){ .shape = state_shape_of(config, format), .limit_bytes = limit_bytes };
+    pool->layer_index = allocator->allocate(allocator->user, bytes, CACHE_LINE);
+    if (!pool->layer_index) return fail_memory(why, bytes);
+    pool->allocator = allocator;
+    pthread_mutex_init(&pool->lock, NULL);
+    for (uint32_t i = 0; i < config->layer_count; i++)
+        pool->layer_index[i] = seen[config->mixers[i] == MIXER_DELTA]++;
+    for (int kind = 0; kind < BLOCK_KINDS; kind++)
+        pool->blocks[kind].bytes = state_block_bytes(&pool->shape, (enum block_kind)kind);
+    return MF_OK;
+}
+
+/* Under the lock. */
+static void release_spare(struct state_pool *pool)
+{
+    for (int kind = 0; kind < BLOCK_KINDS; kind++) {
+        struct blocks *blocks = &pool->blocks[kind];
+        while (blocks->first_spare) {
+            void *block = blocks->first_spare;
+            blocks->first_spare = end_of(pool, (enum block_kind)kind, block)->next;
+            blocks->spare--;
+            pool->taken_bytes -= blocks->bytes;
+            pool->allocator->release(pool->allocator->user, block, blocks->bytes);
+        }
+    }
+}
+
+void state_pool_free(struct state_pool *pool)
+{
+    const mf_allocator *allocator = pool->allocator;
+    if (!allocator) return;
+    release_spare(pool);
+    assert(pool->taken_bytes == 0);
+    pthread_mutex_destroy(&pool->lock);
+    allocator->release(allocator->user, pool->layer_index,
+                       pool->shape.config->layer_count * sizeof(uint32_t));
+    *pool = (struct state_pool){ 0 };
+}
+
+void state_pool_set_limit(struct state_pool *pool, uint64_t limit_bytes)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->limit_bytes = limit_bytes;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+static mf_status fail_full(const struct state_pool *pool, enum block_kind kind, mf_error *why)
+{
+    static const char *const names[] = { "page of 64 positions", "recurrent state",
+                                         "row of logits" };
+    double mebibyte = 1 << 20;
+    return fail(why, MF_ERR_POOL_FULL,
+                "the memory for sequences is full: another %s takes %.2f MiB; of %.2f MiB, "
+                "%u pages, %u recurrent states and %u rows of logits hold %.2f",
+                names[kind], (double)pool->blocks[kind].bytes / mebibyte,
+                (double)pool->limit_bytes / mebibyte, pool->blocks[BLOCK_PAGE].held,
+                pool->blocks[BLOCK_RECURRENT].held, pool->blocks[BLOCK_LOGITS].held,
+                (double)pool->taken_bytes / mebibyte);
+}
+
+/* Under the lock: a block from the allocator. */
+static mf_status take_fresh(void **out, struct state_pool *pool, enum block_kind kind,
+                            mf_error *why)
+{
+    size_t bytes = pool->blocks[kind].bytes;
+    if (pool->taken_bytes + bytes > pool->limit_bytes) release_spare(pool);
+    if (pool->taken_bytes + bytes > pool->limit_bytes) return fail_full(pool, kind, why);
+    *out = pool->allocator->allocate(pool->allocator->user, bytes, 4096);
+    if (!*out) return fail_memory(why, bytes);
+    pool->taken_bytes += bytes;
+    return MF_OK;
+}
+
+mf_status state_pool_take(void **out, struct state_pool *pool, enum block_kind kind, mf_error *why)
+{
+    struct blocks *blocks = &pool->blocks[kind];
+    mf_status status = MF_OK;
+    *out = NULL;
+    pthread_mutex_lock(&pool->lock);
+    if (blocks->first_spare) {
+        *out = blocks->first_spare;
+        blocks->first_spare = end_of(pool, kind, *out)->next;
+        blocks->spare--;
+    } else {
+        status = take_fresh(out, pool, kind, why);
+    }
+    if (status == MF_OK) {
+        *end_of(pool, kind, *out) = (struct block_end){ .holders = 1 };
+        blocks->held++;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return status;
+}
+
+void *state_pool_share(struct state_pool *pool, enum block_kind kind, void *block)
+{
+    if (!block) return NULL;
+    pthread_mutex_lock(&pool->lock);
+    end_of(pool, kind, block)->holders++;
+    pthread_mutex_unlock(&pool->lock);
+    return block;
+}
+
+void state_pool_drop(struct state_pool *pool, enum block_kind kind, void *block)
+{
+    if (!block) return;
+    pthread_mutex_lock(&pool->lock);
+    struct block_end *end = end_of(pool, kind, block);
+    struct blocks *blocks = &pool->blocks[kind];
+    assert(end->holders > 0);
+    if (--end->holders == 0) {
+        end->next = blocks->first_spare;
+        blocks->first_spare = block;
+        blocks->spare++;
+        blocks->held--;
+    }
+    pthread_mutex_unlock(&pool->lock);
+}
+
+bool state_pool_is_shared(struct state_pool *pool, enum block_kind kind, void *block)
+{
+    pthread_mutex_lock(&pool->lock);
+    bool shared = end_of(pool, kind, block)->holders > 1;
+    pthread_mutex_unlock(&pool->lock);
+    return shared;
+}
+
+void state_pool_trim(struct state_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    release_spare(pool);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+struct state_pool_sizes state_pool_sizes(struct state_pool *pool)
+{
+    struct state_pool_sizes sizes = { 0 };
+    pthread_mutex_lock(&pool->lock);
+    sizes.limit_bytes = pool->limit_bytes;
+    sizes.taken_bytes = pool->taken_bytes;
+    for (int kind = 0; kind < BLOCK_KINDS; kind++) {
+        sizes.held[kind] = pool->blocks[kind].held;
+        sizes.held_bytes += (uint64_t)pool->blocks[kind].held * pool->blocks[kind].bytes;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return sizes;
+}

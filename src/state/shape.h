@@ -1,0 +1,41 @@
+/* shape.h: what the state of a sequence looks like for a model: how large a page and a recurrent
+ * state are, and where each layer finds its own part of them.
+ *
+ *     page        keys and values of 64 positions, of every layer with attention:
+ *                 [layer][keys | values][numbers]; latent attention has keys only
+ *     recurrent   what the layers without history know: [layer][delta | open | conv]
+ *
+ * All layers of a sequence share one block table. */
+#ifndef STATE_SHAPE_H
+#define STATE_SHAPE_H
+
+#include "backend/backend.h"
+#include "model/config.h"
+
+struct state_shape {
+    const struct model_config *config;
+    enum kv_format format;
+    uint32_t cached_layers, recurrent_layers;
+    size_t half_bytes; /* of a page: keys of one layer, or its values */
+    size_t page_bytes;
+    size_t delta_floats, open_floats, conv_floats; /* of one layer, in whole cache lines */
+    size_t recurrent_bytes;
+};
+
+struct state_shape state_shape_of(const struct model_config *config, enum kv_format format);
+
+/* Pages that hold `positions`. */
+uint32_t state_pages_for(uint32_t positions);
+
+/* Layer `index` among those with attention, seen through a block table; and layer `index` among
+ * the recurrent ones, read from one state and written to another, which may be the same. */
+struct kv_view state_kv_view(const struct state_shape *shape, uint32_t index,
+                             uint8_t *const *pages);
+struct recurrent_view state_recurrent_view(const struct state_shape *shape, uint32_t index,
+                                           const void *in, void *out);
+
+/* Bytes that a token reads of its sequence's state: of the cache for each position, and fixed. */
+size_t state_position_bytes(const struct model_config *config, enum kv_format format);
+size_t state_fixed_bytes(const struct model_config *config);
+
+#endif
