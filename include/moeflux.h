@@ -799,6 +799,10 @@ typedef struct mf_model_statistics {
     double disk_seconds; /* in which at least one read was under way */
     uint32_t disk_depth; /* reads that are under way at a time, at most */
     bool disk_staged;    /* they pass through buffers, because that is faster here */
+    /* The pool that sequences share: how much they may hold together, and what they hold. */
+    uint64_t pool_bytes;
+    uint32_t pool_pages;  /* of 64 positions */
+    uint32_t pool_states; /* of recurrent layers, with those of checkpoints */
 } mf_model_statistics;
 #define MF_MODEL_STATISTICS_INIT MF_SIZED(mf_model_statistics)
 

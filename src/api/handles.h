@@ -103,6 +103,9 @@ mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
                          const struct ancestors_paths *ancestors, const mf_model_options *options,
                          mf_error *why);
 
+/* MF_ERR_ARGUMENT: the model does not go so far. */
+mf_status api_check_context(const struct model_config *config, uint32_t context, mf_error *why);
+
 /* Makes the engine room, in chunks that leave most of the memory to the experts. */
 mf_status api_open_room(mf_model *model, const mf_model_options *options, mf_error *why);
 

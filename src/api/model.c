@@ -90,6 +90,14 @@ static struct engine_room_sizes room_sizes(const mf_model *model, const mf_model
                                        sequences };
 }
 
+mf_status api_check_context(const struct model_config *config, uint32_t context, mf_error *why)
+{
+    if (context <= config->context_length) return MF_OK;
+    return fail(why, MF_ERR_ARGUMENT,
+                "a context of %u was asked for, the model goes to %u positions", context,
+                config->context_length);
+}
+
 mf_status api_open_room(mf_model *model, const mf_model_options *options, mf_error *why)
 {
     const mf_engine *engine = model->engine;
@@ -242,7 +250,10 @@ mf_status mf_model_stats(const mf_model *model, mf_model_statistics *out, mf_err
                                 .disk_bytes = disk.bytes,
                                 .disk_seconds = disk.seconds,
                                 .disk_depth = disk.depth,
-                                .disk_staged = disk.staged };
+                                .disk_staged = disk.staged,
+                                .pool_bytes = pool.limit_bytes,
+                                .pool_pages = pool.held[BLOCK_PAGE],
+                                .pool_states = pool.held[BLOCK_RECURRENT] };
     return api_statistics_out(out, &own, sizeof own, "MF_MODEL_STATISTICS_INIT", why);
 }
 

@@ -9,15 +9,12 @@ static mf_status choose_sizes(struct engine_room_sizes *out, const mf_model *mod
     mf_sequence_options own;
     mf_status status = api_options_in(&own, sizeof own, options, "MF_SEQUENCE_OPTIONS_INIT", why);
     if (status != MF_OK) return status;
-    uint32_t limit = model->model.config.context_length;
     uint32_t context = own.context_length ? own.context_length : model->room.sizes.context_length;
     uint32_t chunk = own.chunk_rows ? own.chunk_rows : model->room.sizes.chunk_rows;
     *out = (struct engine_room_sizes){ context,
                                        (uint32_t)min_size(chunk, model->room.sizes.chunk_rows), 1 };
-    if (context > limit)
-        return fail(why, MF_ERR_ARGUMENT,
-                    "a context of %u was asked for, the model goes to %u positions", context,
-                    limit);
+    status = api_check_context(&model->model.config, context, why);
+    if (status != MF_OK) return status;
     if (context > model->room.sizes.context_length)
         return fail(why, MF_ERR_ARGUMENT,
                     "a context of %u was asked for, the model was opened for up to %u positions",

@@ -99,7 +99,8 @@ static void plan(mf_plan *out, mf_model *model, const mf_plan_options *options)
     mf_model_options model_options = { .memory_bytes = options->memory_bytes,
                                        .context_length = options->context_length,
                                        .chunk_rows = options->chunk_rows };
-    mf_status status = api_open_room(model, &model_options, &problem);
+    mf_status status = api_check_context(&model->model.config, options->context_length, &problem);
+    if (status == MF_OK) status = api_open_room(model, &model_options, &problem);
     if (status == MF_OK) status = api_open_experts(model, &model_options, &problem);
     out->fits = status == MF_OK;
     if (out->fits) {

@@ -1,0 +1,244 @@
+/* batched.c: a sequence has the same bits alone and in any company, for checkpoints of every family.
+ *
+ *     batched CHECKPOINT     of the source tree
+ *
+ * Each sequence follows a script: prompts and generated tokens of random lengths, with forks.  First
+ * every script runs alone and its logits are kept.  Then random parts of many scripts go through
+ * mf_model_step together, in random order, and every logit must be the same. */
+#include "support/test.h"
+
+#include "api/handles.h"
+#include "base/file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { SEQUENCES_MAX = 64, FEEDS = 6, PROMPT_MOST = 45, LENGTH_MOST = FEEDS * PROMPT_MOST };
+
+static char path[PATH_CAPACITY];
+static uint64_t seed = 1;
+
+static uint32_t draw(uint32_t below)
+{
+    seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)(seed >> 33) % below;
+}
+
+static void must(mf_status status, const mf_error *why)
+{
+    if (status != MF_OK) fail_msg("%s (%s)", why->text, why->origin);
+}
+
+/* ------------------------------------------------------------------- scripts */
+
+struct script {
+    struct {
+        mf_phase phase;
+        uint32_t first, count;
+        bool fork; /* goes on in a fork, and the origin is closed */
+    } feeds[FEEDS];
+    int32_t tokens[LENGTH_MOST];
+    float *logits; /* [FEEDS][vocabulary], of the script alone */
+};
+
+static void write_script(struct script *script, size_t vocab_size)
+{
+    uint32_t length = 0;
+    for (int i = 0; i < FEEDS; i++) {
+        bool generated = i > 0 && draw(2) == 0;
+        uint32_t count = generated ? 1 + draw(3) / 2 : 1 + draw(draw(3) ? PROMPT_MOST : 3);
+        script->feeds[i].phase = generated ? MF_PHASE_GENERATED : MF_PHASE_PROMPT;
+        script->feeds[i].first = length;
+        script->feeds[i].count = count;
+        script->feeds[i].fork = draw(4) == 0;
+        length += count;
+    }
+    for (uint32_t i = 0; i < length; i++) script->tokens[i] = (int32_t)draw((uint32_t)vocab_size);
+}
+
+static mf_part part_of(const struct script *script, int feed, mf_sequence *sequence, mf_error *why)
+{
+    return (mf_part){ .sequence = sequence,
+                      .phase = script->feeds[feed].phase,
+                      .tokens = script->tokens + script->feeds[feed].first,
+                      .count = script->feeds[feed].count,
+                      .why = why };
+}
+
+/* -------------------------------------------------------------------- engines */
+
+struct opened {
+    mf_engine *engine;
+    mf_model *model;
+    size_t vocab_size;
+};
+
+static struct opened open_model(const char *backend, uint32_t threads,
+                                const mf_model_options *model)
+{
+    struct opened o;
+    mf_error why = { 0 };
+    mf_engine_options options = { .struct_size = sizeof options,
+                                  .thread_count = threads,
+                                  .backend = backend };
+    must(mf_engine_open(&o.engine, &options, &why), &why);
+    must(mf_model_open(&o.model, o.engine, path, model, &why), &why);
+    o.vocab_size = mf_model_vocab_size(o.model);
+    return o;
+}
+
+static void close_model(struct opened *o)
+{
+    for (int kind = 0; kind < BLOCK_KINDS; kind++)
+        assert_int_equal(state_pool_sizes(&o->model->room.pool).held[kind], 0);
+    mf_model_close(o->model);
+    mf_engine_close(o->engine);
+}
+
+static void run_alone(struct script *script, struct opened *o)
+{
+    mf_sequence *sequence;
+    mf_error why = { 0 };
+    script->logits = calloc(FEEDS * o->vocab_size, sizeof *script->logits);
+    assert_non_null(script->logits);
+    must(mf_sequence_open(&sequence, o->model, NULL, &why), &why);
+    for (int i = 0; i < FEEDS; i++) {
+        must(mf_sequence_feed(sequence, script->feeds[i].phase,
+                              script->tokens + script->feeds[i].first, script->feeds[i].count,
+                              &why),
+             &why);
+        memcpy(script->logits + i * o->vocab_size, mf_sequence_logits(sequence),
+               o->vocab_size * sizeof(float));
+    }
+    mf_sequence_close(sequence);
+}
+
+/* -------------------------------------------------------------------- company */
+
+struct actor {
+    mf_sequence *sequence;
+    int feed; /* the next one */
+};
+
+static void fork_actor(struct actor *actor)
+{
+    mf_error why = { 0 };
+    mf_sequence *fork;
+    must(mf_sequence_fork(&fork, actor->sequence, &why), &why);
+    mf_sequence_close(actor->sequence);
+    actor->sequence = fork;
+}
+
+/* Some of those that have not ended, in random order. */
+static size_t choose_actors(size_t *chosen, const struct actor *actors, size_t count)
+{
+    size_t found = 0, often = 1 + draw(4);
+    for (size_t i = 0; i < count; i++) {
+        if (actors[i].feed == FEEDS || draw(4) >= often) continue;
+        size_t at = draw((uint32_t)++found);
+        chosen[found - 1] = chosen[at];
+        chosen[at] = i;
+    }
+    return found;
+}
+
+static void compare(const struct script *script, const struct actor *actor, size_t vocab_size)
+{
+    assert_true(engine_sequence_check_invariants(&actor->sequence->sequence));
+    if (memcmp(mf_sequence_logits(actor->sequence), script->logits + actor->feed * vocab_size,
+               vocab_size * sizeof(float)) != 0)
+        fail_msg("feed %d of a script (%u tokens, phase %d): other bits in company", actor->feed,
+                 script->feeds[actor->feed].count, (int)script->feeds[actor->feed].phase);
+}
+
+static void run_together(const struct script *scripts, size_t count, struct opened *o)
+{
+    struct actor actors[SEQUENCES_MAX];
+    size_t chosen[SEQUENCES_MAX], left = count * FEEDS;
+    mf_error why = { 0 };
+    for (size_t i = 0; i < count; i++) {
+        actors[i].feed = 0;
+        must(mf_sequence_open(&actors[i].sequence, o->model, NULL, &why), &why);
+    }
+    while (left > 0) {
+        mf_part parts[SEQUENCES_MAX];
+        size_t part_count = choose_actors(chosen, actors, count);
+        for (size_t i = 0; i < part_count; i++) {
+            struct actor *actor = &actors[chosen[i]];
+            if (scripts[chosen[i]].feeds[actor->feed].fork) fork_actor(actor);
+            parts[i] = part_of(&scripts[chosen[i]], actor->feed, actor->sequence, &why);
+        }
+        must(mf_model_step(o->model, parts, part_count, &why), &why);
+        for (size_t i = 0; i < part_count; i++) {
+            compare(&scripts[chosen[i]], &actors[chosen[i]], o->vocab_size);
+            actors[chosen[i]].feed++;
+        }
+        left -= part_count;
+    }
+    for (size_t i = 0; i < count; i++) mf_sequence_close(actors[i].sequence);
+}
+
+/* ---------------------------------------------------------------------- tests */
+
+/* The least memory, in steps of 64 KiB, with which the model opens: experts are streamed. */
+static struct opened open_streamed(const char *backend, mf_model_options options,
+                                   const mf_model *resident)
+{
+    struct opened o = { .vocab_size = mf_model_vocab_size(resident) };
+    mf_error why = { 0 };
+    mf_engine_options engine = { .struct_size = sizeof engine,
+                                 .thread_count = 2,
+                                 .backend = backend };
+    must(mf_engine_open(&o.engine, &engine, &why), &why);
+    options.memory_bytes = resident->model.weights.resident_bytes + resident->room.bytes;
+    do options.memory_bytes += 64 << 10;
+    while (mf_model_open(&o.model, o.engine, path, &options, &why) == MF_ERR_MEMORY);
+    assert_non_null(o.model);
+    assert_string_equal(expert_store_sizes(o.model->experts).mode, "streamed");
+    return o;
+}
+
+static void check_backend(const char *backend)
+{
+    static struct script scripts[SEQUENCES_MAX];
+    static const size_t counts[] = { 2, 3, 5, 8, 17, 64 };
+    mf_model_options options = { .struct_size = sizeof options,
+                                 .context_length = LENGTH_MOST,
+                                 .chunk_rows = 96, /* parts of a step may be cut */
+                                 .sequences = SEQUENCES_MAX };
+    struct opened alone = open_model(backend, 1, &options);
+    for (size_t i = 0; i < SEQUENCES_MAX; i++) {
+        write_script(&scripts[i], alone.vocab_size);
+        run_alone(&scripts[i], &alone);
+    }
+    struct opened together = open_streamed(backend, options, alone.model);
+    for (size_t i = 0; i < COUNT_OF(counts); i++)
+        run_together(scripts, counts[i], i % 3 == 1 ? &alone : &together);
+    for (size_t i = 0; i < SEQUENCES_MAX; i++) free(scripts[i].logits);
+    close_model(&together);
+    close_model(&alone);
+}
+
+static void company_changes_no_bit_of_the_reference(void **state)
+{
+    (void)state;
+    check_backend("reference");
+}
+
+static void company_changes_no_bit_of_the_tuned_arithmetic(void **state)
+{
+    (void)state;
+    check_backend("cpu");
+}
+
+int main(int count, char **arguments)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(company_changes_no_bit_of_the_reference),
+        cmocka_unit_test(company_changes_no_bit_of_the_tuned_arithmetic),
+    };
+    const char *source = getenv("MOEFLUX_SOURCE");
+    if (count != 2) return 2;
+    snprintf(path, sizeof path, "%s/%s", source ? source : ".", arguments[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
