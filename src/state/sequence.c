@@ -18,17 +18,8 @@ static bool is_recurrent(const struct sequence *sequence)
     return sequence->pool->shape.recurrent_layers > 0;
 }
 
-static mf_status make_room(void **array, size_t *room, size_t count, size_t size,
-                           const mf_allocator *allocator, mf_error *why)
-{
-    while (*room < count)
-        if (!array_grow(array, room, size, allocator)) return fail_memory(why, count * size);
-    return MF_OK;
-}
-
 #define MAKE_ROOM(sequence, array, room, count, why)                                               \
-    make_room((void **)&(sequence)->array, &(sequence)->room, (count), sizeof *(sequence)->array,  \
-              allocator_of(sequence), (why))
+    ARRAY_RESERVE((sequence)->array, (sequence)->room, (count), allocator_of(sequence), (why))
 
 /* ------------------------------------------------------------------ holders */
 

@@ -33,7 +33,6 @@ void tiny_engine_close(struct tiny_engine *t);
 
 /* A sequence with this chunk size (0: standard). */
 mf_sequence *tiny_sequence(struct tiny_engine *t, uint32_t chunk_rows);
-#define tiny_session tiny_sequence /* until tests/unit/sequence.c is renamed */
 
 /* What a forward of this model is made of. */
 struct forward_parts tiny_parts(const struct tiny_engine *t);

@@ -23,21 +23,21 @@ static void a_cleared_session_is_a_new_one(void **state)
         int32_t tokens[TOKENS];
         tiny_engine_open(&t, shapes[s], NULL);
         tiny_tokens(tokens, &t, TOKENS);
-        mf_sequence *session = tiny_session(&t, 0);
-        assert_null(mf_sequence_logits(session));
-        tiny_feed(session, tokens, 0); /* none is a legal number */
-        assert_null(mf_sequence_logits(session));
-        tiny_feed(session, tokens, 100);
-        float *expected = tiny_copy_logits(session);
-        tiny_feed(session, tokens + 100, 50);
-        mf_sequence_clear(session);
-        assert_int_equal(mf_sequence_position(session), 0);
-        assert_null(mf_sequence_logits(session));
-        tiny_feed(session, tokens, 100);
-        assert_memory_equal(mf_sequence_logits(session), expected,
+        mf_sequence *sequence = tiny_sequence(&t, 0);
+        assert_null(mf_sequence_logits(sequence));
+        tiny_feed(sequence, tokens, 0); /* none is a legal number */
+        assert_null(mf_sequence_logits(sequence));
+        tiny_feed(sequence, tokens, 100);
+        float *expected = tiny_copy_logits(sequence);
+        tiny_feed(sequence, tokens + 100, 50);
+        mf_sequence_clear(sequence);
+        assert_int_equal(mf_sequence_position(sequence), 0);
+        assert_null(mf_sequence_logits(sequence));
+        tiny_feed(sequence, tokens, 100);
+        assert_memory_equal(mf_sequence_logits(sequence), expected,
                             shapes[s]->vocab_size * sizeof(float));
         free(expected);
-        mf_sequence_close(session);
+        mf_sequence_close(sequence);
         tiny_engine_close(&t);
     }
 }
@@ -53,18 +53,18 @@ static void attention_alone_can_be_cut_back(void **state)
     tiny_engine_open(&t, &shape, NULL);
     tiny_tokens(tokens, &t, TOKENS);
     float *expected = tiny_all_logits(&t, tokens, TOKENS, 0);
-    mf_sequence *session = tiny_session(&t, 0);
-    tiny_feed(session, tokens, TOKENS);
+    mf_sequence *sequence = tiny_sequence(&t, 0);
+    tiny_feed(sequence, tokens, TOKENS);
     for (uint32_t keep = 140; keep > 0; keep -= 35) {
-        tiny_must(mf_sequence_truncate(session, keep, NULL, &why), &why);
-        assert_int_equal(mf_sequence_position(session), keep);
-        assert_null(mf_sequence_logits(session));
-        tiny_feed(session, tokens + keep, 5);
-        assert_memory_equal(mf_sequence_logits(session), expected + (keep + 4) * shape.vocab_size,
+        tiny_must(mf_sequence_truncate(sequence, keep, NULL, &why), &why);
+        assert_int_equal(mf_sequence_position(sequence), keep);
+        assert_null(mf_sequence_logits(sequence));
+        tiny_feed(sequence, tokens + keep, 5);
+        assert_memory_equal(mf_sequence_logits(sequence), expected + (keep + 4) * shape.vocab_size,
                             shape.vocab_size * sizeof(float));
     }
     free(expected);
-    mf_sequence_close(session);
+    mf_sequence_close(sequence);
     tiny_engine_close(&t);
 }
 
@@ -76,20 +76,20 @@ static void hybrids_can_only_be_cleared(void **state)
     mf_error why = { 0 };
     tiny_engine_open(&t, &tiny_standard, NULL);
     tiny_tokens(tokens, &t, TOKENS);
-    mf_sequence *session = tiny_session(&t, 0);
-    tiny_feed(session, tokens, 10);
-    float *logits = tiny_copy_logits(session);
-    assert_int_equal(mf_sequence_truncate(session, 5, NULL, &why), MF_ERR_CANNOT_TRUNCATE);
-    assert_int_equal(mf_sequence_truncate(session, 11, NULL, &why), MF_ERR_ARGUMENT);
-    assert_int_equal(mf_sequence_truncate(session, 10, NULL, &why), MF_OK);
-    assert_int_equal(mf_sequence_position(session), 10);
-    assert_memory_equal(mf_sequence_logits(session), logits, 50 * sizeof(float));
-    assert_int_equal(mf_sequence_truncate(session, 0, NULL, &why), MF_OK);
-    assert_int_equal(mf_sequence_position(session), 0);
-    assert_null(mf_sequence_logits(session));
+    mf_sequence *sequence = tiny_sequence(&t, 0);
+    tiny_feed(sequence, tokens, 10);
+    float *logits = tiny_copy_logits(sequence);
+    assert_int_equal(mf_sequence_truncate(sequence, 5, NULL, &why), MF_ERR_CANNOT_TRUNCATE);
+    assert_int_equal(mf_sequence_truncate(sequence, 11, NULL, &why), MF_ERR_ARGUMENT);
+    assert_int_equal(mf_sequence_truncate(sequence, 10, NULL, &why), MF_OK);
+    assert_int_equal(mf_sequence_position(sequence), 10);
+    assert_memory_equal(mf_sequence_logits(sequence), logits, 50 * sizeof(float));
+    assert_int_equal(mf_sequence_truncate(sequence, 0, NULL, &why), MF_OK);
+    assert_int_equal(mf_sequence_position(sequence), 0);
+    assert_null(mf_sequence_logits(sequence));
     assert_int_equal(mf_sequence_truncate(NULL, 0, NULL, &why), MF_ERR_ARGUMENT);
     free(logits);
-    mf_sequence_close(session);
+    mf_sequence_close(sequence);
     tiny_engine_close(&t);
 }
 
@@ -104,34 +104,34 @@ static void a_rehearsal_leaves_no_trace(void **state)
         tiny_engine_open(&t, shapes[s], NULL);
         tiny_tokens(tokens, &t, TOKENS);
         float *expected = tiny_all_logits(&t, tokens, TOKENS, 0);
-        mf_sequence *session = tiny_session(&t, 16);
+        mf_sequence *sequence = tiny_sequence(&t, 16);
         for (uint32_t at = 0; at < 60; at += 20) {
-            tiny_must(mf_sequence_rehearse(session, tokens + at + 30, 80, &why), &why);
-            assert_int_equal(mf_sequence_position(session), at);
-            assert_null(mf_sequence_logits(session));
-            tiny_feed(session, tokens + at, 20);
-            assert_memory_equal(mf_sequence_logits(session),
+            tiny_must(mf_sequence_rehearse(sequence, tokens + at + 30, 80, &why), &why);
+            assert_int_equal(mf_sequence_position(sequence), at);
+            assert_null(mf_sequence_logits(sequence));
+            tiny_feed(sequence, tokens + at, 20);
+            assert_memory_equal(mf_sequence_logits(sequence),
                                 expected + (at + 19) * shapes[s]->vocab_size,
                                 shapes[s]->vocab_size * sizeof(float));
         }
         int32_t wrong = (int32_t)shapes[s]->vocab_size;
-        assert_int_equal(mf_sequence_rehearse(session, &wrong, 1, &why), MF_ERR_ARGUMENT);
-        assert_int_equal(mf_sequence_rehearse(session, tokens, 0, &why), MF_OK);
-        assert_int_equal(mf_sequence_position(session), 60);
-        assert_non_null(mf_sequence_logits(session)); /* neither of the two touched anything */
+        assert_int_equal(mf_sequence_rehearse(sequence, &wrong, 1, &why), MF_ERR_ARGUMENT);
+        assert_int_equal(mf_sequence_rehearse(sequence, tokens, 0, &why), MF_OK);
+        assert_int_equal(mf_sequence_position(sequence), 60);
+        assert_non_null(mf_sequence_logits(sequence)); /* neither of the two touched anything */
         free(expected);
-        mf_sequence_close(session);
+        mf_sequence_close(sequence);
         tiny_engine_close(&t);
     }
 }
 
-/* Two sessions of one model, two models of two engines, all fed in turns: each is alone. */
+/* Two sequences of one model, two models of two engines, all fed in turns: each is alone. */
 static void sessions_do_not_see_each_other(void **state)
 {
     (void)state;
     enum { COUNT = 4, STEPS = 40 };
     struct tiny_engine engines[2];
-    mf_sequence *sessions[COUNT];
+    mf_sequence *sequences[COUNT];
     int32_t tokens[TOKENS];
     float *expected[2];
     for (int i = 0; i < 2; i++) {
@@ -142,18 +142,18 @@ static void sessions_do_not_see_each_other(void **state)
         if (i == 0) tiny_tokens(tokens, &engines[i], TOKENS);
         expected[i] = tiny_all_logits(&engines[i], tokens, TOKENS, 0);
     }
-    for (int i = 0; i < COUNT; i++) sessions[i] = tiny_session(&engines[i % 2], 0);
+    for (int i = 0; i < COUNT; i++) sequences[i] = tiny_sequence(&engines[i % 2], 0);
     for (size_t step = 0; step < STEPS; step++) {
         for (size_t i = 0; i < COUNT; i++) {
-            /* session i is i tokens ahead, so that positions differ */
+            /* sequence i is i tokens ahead, so that positions differ */
             size_t count = step == 0 ? i + 1 : 1, at = step == 0 ? 0 : step + i;
             size_t vocab = mf_model_vocab_size(engines[i % 2].model);
-            tiny_feed(sessions[i], tokens + at, count);
-            assert_memory_equal(mf_sequence_logits(sessions[i]),
+            tiny_feed(sequences[i], tokens + at, count);
+            assert_memory_equal(mf_sequence_logits(sequences[i]),
                                 expected[i % 2] + (at + count - 1) * vocab, vocab * sizeof(float));
         }
     }
-    for (int i = 0; i < COUNT; i++) mf_sequence_close(sessions[i]);
+    for (int i = 0; i < COUNT; i++) mf_sequence_close(sequences[i]);
     for (int i = 0; i < 2; i++) {
         free(expected[i]);
         tiny_engine_close(&engines[i]);
@@ -172,18 +172,18 @@ struct visitor {
 static bool visit(const struct visitor *v, size_t prompt)
 {
     size_t vocab = mf_model_vocab_size(v->t->model), at = prompt;
-    mf_sequence *session;
+    mf_sequence *sequence;
     mf_sequence_statistics stats = MF_SEQUENCE_STATISTICS_INIT;
-    if (mf_sequence_open(&session, v->t->model, NULL, NULL) != MF_OK) return false;
-    bool good = mf_sequence_feed(session, MF_PHASE_PROMPT, v->tokens, prompt, NULL) == MF_OK;
+    if (mf_sequence_open(&sequence, v->t->model, NULL, NULL) != MF_OK) return false;
+    bool good = mf_sequence_feed(sequence, MF_PHASE_PROMPT, v->tokens, prompt, NULL) == MF_OK;
     for (; at < prompt + 10 && good; at++) {
-        mf_sequence_stats(session, &stats, NULL);
+        mf_sequence_stats(sequence, &stats, NULL);
         good = stats.decode_tokens == at - prompt &&
-               mf_sequence_feed(session, MF_PHASE_GENERATED, v->tokens + at, 1, NULL) == MF_OK &&
-               memcmp(mf_sequence_logits(session), v->expected + at * vocab,
+               mf_sequence_feed(sequence, MF_PHASE_GENERATED, v->tokens + at, 1, NULL) == MF_OK &&
+               memcmp(mf_sequence_logits(sequence), v->expected + at * vocab,
                       vocab * sizeof(float)) == 0;
     }
-    mf_sequence_close(session);
+    mf_sequence_close(sequence);
     return good;
 }
 
@@ -230,41 +230,42 @@ static void wrong_tokens_are_refused_and_change_nothing(void **state)
     tiny_engine_open(&t, &tiny_standard, NULL);
     tiny_tokens(tokens, &t, TOKENS);
     float *expected = tiny_all_logits(&t, tokens, 60, 0);
-    mf_sequence *session;
+    mf_sequence *sequence;
     mf_sequence_options options = { .struct_size = sizeof options,
                                     .context_length = 60,
                                     .chunk_rows = 8 };
-    tiny_must(mf_sequence_open(&session, t.model, &options, &why), &why);
-    tiny_feed(session, tokens, 40);
+    tiny_must(mf_sequence_open(&sequence, t.model, &options, &why), &why);
+    tiny_feed(sequence, tokens, 40);
 
     int32_t bad[100];
     memcpy(bad, tokens + 40, sizeof bad);
     bad[19] = 50;
-    assert_int_equal(mf_sequence_feed(session, MF_PHASE_PROMPT, bad, 20, &why), MF_ERR_ARGUMENT);
+    assert_int_equal(mf_sequence_feed(sequence, MF_PHASE_PROMPT, bad, 20, &why), MF_ERR_ARGUMENT);
     assert_string_equal(why.text, "token 19 has the id 50, the model's vocabulary ends at 49");
     bad[19] = -1;
-    assert_int_equal(mf_sequence_feed(session, MF_PHASE_PROMPT, bad, 20, &why), MF_ERR_ARGUMENT);
+    assert_int_equal(mf_sequence_feed(sequence, MF_PHASE_PROMPT, bad, 20, &why), MF_ERR_ARGUMENT);
     bad[19] = tokens[59];
-    assert_int_equal(mf_sequence_feed(session, MF_PHASE_PROMPT, bad, 21, &why),
+    assert_int_equal(mf_sequence_feed(sequence, MF_PHASE_PROMPT, bad, 21, &why),
                      MF_ERR_CONTEXT_FULL);
     assert_non_null(strstr(why.text, "the context holds 60 and 40 are taken"));
-    assert_int_equal(mf_sequence_feed(session, MF_PHASE_PROMPT, bad, 61, &why),
+    assert_int_equal(mf_sequence_feed(sequence, MF_PHASE_PROMPT, bad, 61, &why),
                      MF_ERR_CONTEXT_FULL);
-    assert_int_equal(mf_sequence_feed(session, MF_PHASE_GENERATED, NULL, 1, &why), MF_ERR_ARGUMENT);
-    assert_int_equal(mf_sequence_feed(NULL, MF_PHASE_GENERATED, bad, 1, &why), MF_ERR_ARGUMENT);
-    assert_int_equal(mf_sequence_feed_each(session, MF_PHASE_GENERATED, bad, 1, NULL, NULL, &why),
+    assert_int_equal(mf_sequence_feed(sequence, MF_PHASE_GENERATED, NULL, 1, &why),
                      MF_ERR_ARGUMENT);
-    assert_int_equal(mf_sequence_feed(session, MF_PHASE_PROMPT, bad, 61, NULL),
+    assert_int_equal(mf_sequence_feed(NULL, MF_PHASE_GENERATED, bad, 1, &why), MF_ERR_ARGUMENT);
+    assert_int_equal(mf_sequence_feed_each(sequence, MF_PHASE_GENERATED, bad, 1, NULL, NULL, &why),
+                     MF_ERR_ARGUMENT);
+    assert_int_equal(mf_sequence_feed(sequence, MF_PHASE_PROMPT, bad, 61, NULL),
                      MF_ERR_CONTEXT_FULL);
 
-    assert_int_equal(mf_sequence_position(session), 40);
-    assert_memory_equal(mf_sequence_logits(session), expected + 39 * 50, 50 * sizeof(float));
-    tiny_feed(session, tokens + 40, 20);
-    assert_memory_equal(mf_sequence_logits(session), expected + 59 * 50, 50 * sizeof(float));
-    assert_int_equal(mf_sequence_feed(session, MF_PHASE_GENERATED, tokens, 1, &why),
+    assert_int_equal(mf_sequence_position(sequence), 40);
+    assert_memory_equal(mf_sequence_logits(sequence), expected + 39 * 50, 50 * sizeof(float));
+    tiny_feed(sequence, tokens + 40, 20);
+    assert_memory_equal(mf_sequence_logits(sequence), expected + 59 * 50, 50 * sizeof(float));
+    assert_int_equal(mf_sequence_feed(sequence, MF_PHASE_GENERATED, tokens, 1, &why),
                      MF_ERR_CONTEXT_FULL);
-    assert_int_equal(mf_sequence_position(session), 60);
-    mf_sequence_close(session);
+    assert_int_equal(mf_sequence_position(sequence), 60);
+    mf_sequence_close(sequence);
     free(expected);
     tiny_engine_close(&t);
 }
@@ -274,16 +275,16 @@ static void wrong_options_are_refused(void **state)
     (void)state;
     struct tiny_engine t;
     mf_error why = { 0 };
-    mf_sequence *session = (mf_sequence *)&t;
+    mf_sequence *sequence = (mf_sequence *)&t;
     mf_engine *engine;
     mf_model *model;
     tiny_engine_open(&t, &tiny_standard, NULL);
     mf_sequence_options options = { .struct_size = sizeof options, .context_length = 513 };
-    assert_int_equal(mf_sequence_open(&session, t.model, &options, &why), MF_ERR_ARGUMENT);
-    assert_null(session);
+    assert_int_equal(mf_sequence_open(&sequence, t.model, &options, &why), MF_ERR_ARGUMENT);
+    assert_null(sequence);
     assert_non_null(strstr(why.text, "513"));
     assert_int_equal(mf_sequence_open(NULL, t.model, NULL, &why), MF_ERR_ARGUMENT);
-    assert_int_equal(mf_sequence_open(&session, NULL, NULL, &why), MF_ERR_ARGUMENT);
+    assert_int_equal(mf_sequence_open(&sequence, NULL, NULL, &why), MF_ERR_ARGUMENT);
     mf_engine_options unknown = { .struct_size = sizeof unknown, .backend = "tpu" };
     assert_int_equal(mf_engine_open(&engine, &unknown, &why), MF_ERR_ARGUMENT);
     assert_null(engine);
@@ -302,7 +303,7 @@ static void wrong_options_are_refused(void **state)
         MF_ERR_UNSUPPORTED); /* it has no tokenizer */
     mf_sampler *sampler;
     tiny_must(mf_sampler_open(&sampler, t.model, NULL, &why), &why);
-    assert_int_equal(mf_sampler_pick(sampler, NULL), -1); /* the logits of an empty session */
+    assert_int_equal(mf_sampler_pick(sampler, NULL), -1); /* the logits of an empty sequence */
     mf_sampler_close(sampler);
     mf_sampler_close(NULL);
     mf_sequence_close(NULL);
@@ -381,35 +382,35 @@ static void a_cancel_ends_the_feed_before_the_next_layer(void **state)
     tiny_engine_open(&t, &tiny_standard, NULL);
     tiny_tokens(tokens, &t, TOKENS);
     float *expected = tiny_all_logits(&t, tokens, 60, 0);
-    mf_sequence *session = tiny_session(&t, 8);
-    struct canceller c = { .sequence = session };
+    mf_sequence *sequence = tiny_sequence(&t, 8);
+    struct canceller c = { .sequence = sequence };
     struct observer observer = { .user = &c, .routes = cancel_at_layer };
-    tiny_feed(session, tokens, 20);
-    session->sequence.observer = &observer;
+    tiny_feed(sequence, tokens, 20);
+    sequence->sequence.observer = &observer;
     for (uint32_t at = 1; at < 20; at++) { /* 40 tokens in chunks of 8: 20 layers */
         c.layers = 0;
         c.cancel_at = at;
-        assert_int_equal(mf_sequence_feed(session, MF_PHASE_PROMPT, tokens + 20, 40, &why),
+        assert_int_equal(mf_sequence_feed(sequence, MF_PHASE_PROMPT, tokens + 20, 40, &why),
                          MF_ERR_CANCELLED);
         assert_int_equal(c.layers, at);
-        assert_int_equal(mf_sequence_position(session), 20);
-        assert_memory_equal(mf_sequence_logits(session), expected + 19 * 50, 50 * sizeof(float));
-        assert_true(engine_sequence_check_invariants(&session->sequence));
+        assert_int_equal(mf_sequence_position(sequence), 20);
+        assert_memory_equal(mf_sequence_logits(sequence), expected + 19 * 50, 50 * sizeof(float));
+        assert_true(engine_sequence_check_invariants(&sequence->sequence));
     }
     c.layers = 0;
-    mf_sequence_cancel(session); /* none under way: the next one */
-    assert_int_equal(mf_sequence_feed(session, MF_PHASE_PROMPT, tokens + 20, 40, &why),
+    mf_sequence_cancel(sequence); /* none under way: the next one */
+    assert_int_equal(mf_sequence_feed(sequence, MF_PHASE_PROMPT, tokens + 20, 40, &why),
                      MF_ERR_CANCELLED);
     assert_int_equal(c.layers, 0);
     c.cancel_at = UINT32_MAX;
     c.done = 0;
-    mf_sequence_watch_progress(session, note_progress, &c);
-    tiny_feed(session, tokens + 20, 40); /* the wish was cleared */
+    mf_sequence_watch_progress(sequence, note_progress, &c);
+    tiny_feed(sequence, tokens + 20, 40); /* the wish was cleared */
     assert_int_equal(c.layers, 20);
     assert_int_equal(c.done, 40);
     assert_int_equal(c.total, 40);
-    assert_memory_equal(mf_sequence_logits(session), expected + 59 * 50, 50 * sizeof(float));
-    mf_sequence_close(session);
+    assert_memory_equal(mf_sequence_logits(sequence), expected + 59 * 50, 50 * sizeof(float));
+    mf_sequence_close(sequence);
     free(expected);
     tiny_engine_close(&t);
 }
@@ -437,15 +438,15 @@ static void engine_room_and_sequences_take_what_was_computed(void **state)
         uint64_t before = t.heap.live_bytes;
         int32_t tokens[TOKENS];
         tiny_tokens(tokens, &t, TOKENS);
-        mf_sequence *session = tiny_session(&t, 0);
-        tiny_feed(session, tokens, TOKENS);
+        mf_sequence *sequence = tiny_sequence(&t, 0);
+        tiny_feed(sequence, tokens, TOKENS);
         uint64_t expected =
             engine_sequence_bytes(&t.model->model.config, t.engine->backend->kv_format, TOKENS);
         state_pool_trim(&t.model->room.pool);
         uint64_t taken = t.heap.live_bytes - before;
         assert_true(taken <= expected + 4096); /* the handle */
         assert_true(taken + sequence_table_bytes(TOKENS) >= expected);
-        mf_sequence_close(session);
+        mf_sequence_close(sequence);
         state_pool_trim(&t.model->room.pool);
         assert_int_equal(t.heap.live_bytes, before);
         tiny_engine_close(&t);
@@ -464,19 +465,19 @@ static void generating_within_a_page_allocates_nothing(void **state)
             &t, shapes[s],
             &(mf_engine_options){ .struct_size = sizeof(mf_engine_options), .thread_count = 2 });
         tiny_tokens(tokens, &t, TOKENS);
-        mf_sequence *session = tiny_session(&t, 32);
-        tiny_feed(session, tokens, 100);
-        tiny_must(mf_sequence_feed(session, MF_PHASE_GENERATED, tokens + 100, 1, &why), &why);
+        mf_sequence *sequence = tiny_sequence(&t, 32);
+        tiny_feed(sequence, tokens, 100);
+        tiny_must(mf_sequence_feed(sequence, MF_PHASE_GENERATED, tokens + 100, 1, &why), &why);
         uint64_t calls = t.heap.calls;
         heap_guard_begin();
         mf_status status = MF_OK;
         for (size_t i = 101; i < 2 * KV_PAGE_TOKENS && status == MF_OK; i++)
-            status = mf_sequence_feed(session, MF_PHASE_GENERATED, tokens + i, 1, &why);
+            status = mf_sequence_feed(sequence, MF_PHASE_GENERATED, tokens + i, 1, &why);
         uint64_t allocations = heap_guard_end();
         tiny_must(status, &why);
         assert_int_equal(allocations, 0);
         assert_int_equal(t.heap.calls, calls);
-        mf_sequence_close(session);
+        mf_sequence_close(sequence);
         tiny_engine_close(&t);
     }
 }
@@ -491,14 +492,14 @@ static void work_is_counted(void **state)
     mf_error why = { 0 };
     tiny_engine_open(&t, &tiny_standard, NULL);
     tiny_tokens(tokens, &t, TOKENS);
-    mf_sequence *session = tiny_session(&t, 0), *idle = tiny_session(&t, 0);
-    tiny_must(mf_sequence_stats(session, &stats, &why), &why);
+    mf_sequence *sequence = tiny_sequence(&t, 0), *idle = tiny_sequence(&t, 0);
+    tiny_must(mf_sequence_stats(sequence, &stats, &why), &why);
     tiny_must(mf_model_stats(t.model, &model, &why), &why);
     assert_int_equal(stats.prompt_tokens + stats.decode_tokens + model.expert_hits, 0);
     assert_int_equal(model.experts_total, 4 * 6);
-    tiny_feed(session, tokens, 30);
-    for (size_t i = 30; i < 40; i++) tiny_feed_as(session, MF_PHASE_GENERATED, tokens + i, 1);
-    tiny_must(mf_sequence_stats(session, &stats, &why), &why);
+    tiny_feed(sequence, tokens, 30);
+    for (size_t i = 30; i < 40; i++) tiny_feed_as(sequence, MF_PHASE_GENERATED, tokens + i, 1);
+    tiny_must(mf_sequence_stats(sequence, &stats, &why), &why);
     assert_int_equal(stats.prompt_tokens, 30);
     assert_int_equal(stats.decode_tokens, 10);
     assert_true(stats.prompt_seconds > 0 && stats.decode_seconds > 0);
@@ -517,12 +518,12 @@ static void work_is_counted(void **state)
     tiny_must(mf_model_stats(t.model, &model, &why), &why);
     assert_int_equal(model.expert_hits, 0);
     assert_int_equal(model.disk_reads + model.disk_bytes + model.expert_bytes_read, 0);
-    tiny_must(mf_sequence_stats(session, &stats, &why), &why); /* not the sequence's */
+    tiny_must(mf_sequence_stats(sequence, &stats, &why), &why); /* not the sequence's */
     assert_int_equal(stats.prompt_tokens, 30);
-    mf_sequence_reset_stats(session);
-    tiny_must(mf_sequence_stats(session, &stats, &why), &why);
+    mf_sequence_reset_stats(sequence);
+    tiny_must(mf_sequence_stats(sequence, &stats, &why), &why);
     assert_int_equal(stats.prompt_tokens + stats.decode_tokens, 0);
-    mf_sequence_close(session);
+    mf_sequence_close(sequence);
     mf_sequence_close(idle);
     tiny_engine_close(&t);
 }
@@ -555,7 +556,7 @@ static void numbers_that_are_none_are_refused(void **state)
         struct tiny_shape shape = tiny_affine;
         mf_error why = { 0 };
         mf_model *model;
-        mf_sequence *session;
+        mf_sequence *sequence;
         int32_t tokens[20];
         shape.experts = shape.experts_per_token; /* so that the damaged one is chosen */
         tiny_engine_open(&t, &shape, NULL);
@@ -563,16 +564,16 @@ static void numbers_that_are_none_are_refused(void **state)
         damage(&t.tiny, cases[i].tensor, cases[i].layer, 0, cases[i].value);
         tiny_model_write(&t.tiny);
         tiny_must(mf_model_open(&model, t.engine, TINY_PATH, NULL, &why), &why);
-        tiny_must(mf_sequence_open(&session, model, NULL, &why), &why);
+        tiny_must(mf_sequence_open(&sequence, model, NULL, &why), &why);
         for (size_t count = 1; count <= COUNT_OF(tokens); count += 19) {
-            assert_int_equal(mf_sequence_feed(session, MF_PHASE_PROMPT, tokens, count, &why),
+            assert_int_equal(mf_sequence_feed(sequence, MF_PHASE_PROMPT, tokens, count, &why),
                              MF_ERR_NOT_FINITE);
             if (!strstr(why.text, cases[i].says))
                 fail_msg("%s: nothing of \"%s\"", why.text, cases[i].says);
-            assert_int_equal(mf_sequence_position(session), 0); /* as it was before */
-            assert_null(mf_sequence_logits(session));
+            assert_int_equal(mf_sequence_position(sequence), 0); /* as it was before */
+            assert_null(mf_sequence_logits(sequence));
         }
-        mf_sequence_close(session);
+        mf_sequence_close(sequence);
         mf_model_close(model);
         tiny_engine_close(&t);
     }
