@@ -169,15 +169,15 @@ static void check_feeds(const struct tiny_shape *shape, const char *backend, siz
                      &(mf_engine_options){ .struct_size = sizeof(mf_engine_options),
                                            .thread_count = 2,
                                            .backend = backend });
-    mf_sequence *session = tiny_session(&t, 16);
+    mf_sequence *sequence = tiny_sequence(&t, 16);
     for (size_t at = 0, count = 0; at < TOKENS; at += count) {
         count = min_size(1 + at % largest, TOKENS - at);
-        tiny_feed(session, tokens + at, count);
-        assert_int_equal(mf_sequence_position(session), at + count);
-        assert_memory_equal(mf_sequence_logits(session), expected + (at + count - 1) * vocab,
+        tiny_feed(sequence, tokens + at, count);
+        assert_int_equal(mf_sequence_position(sequence), at + count);
+        assert_memory_equal(mf_sequence_logits(sequence), expected + (at + count - 1) * vocab,
                             vocab * sizeof(float));
     }
-    mf_sequence_close(session);
+    mf_sequence_close(sequence);
     tiny_engine_close(&t);
     free(expected);
 }
@@ -206,16 +206,16 @@ static float *turns(const struct tiny_shape *shape, const char *backend, unsigne
                                            .thread_count = threads,
                                            .backend = backend });
     tiny_tokens(tokens, &t, TOKENS);
-    mf_sequence *session = tiny_session(&t, chunk);
+    mf_sequence *sequence = tiny_sequence(&t, chunk);
     for (size_t at = 0; at < TOKENS; feeds++) {
         bool prompt = feeds % 5 == 0;
         size_t count = prompt ? 21 : 1;
-        tiny_feed_as(session, prompt ? MF_PHASE_PROMPT : MF_PHASE_GENERATED, tokens + at,
+        tiny_feed_as(sequence, prompt ? MF_PHASE_PROMPT : MF_PHASE_GENERATED, tokens + at,
                      min_size(count, TOKENS - at));
-        memcpy(logits + at * vocab, mf_sequence_logits(session), vocab * sizeof *logits);
+        memcpy(logits + at * vocab, mf_sequence_logits(sequence), vocab * sizeof *logits);
         at += count;
     }
-    mf_sequence_close(session);
+    mf_sequence_close(sequence);
     tiny_engine_close(&t);
     return logits;
 }
