@@ -116,8 +116,9 @@ struct matrix_product {
 
 struct matrix_unit {
     /* Prompt rows at the start of a run that are multiplied as generated tokens are: with so few,
-     * converting weights for the unit takes longer than their products in integers. */
-    size_t start_rows;
+     * converting weights for the unit takes longer than their products in integers.  An expert
+     * sees some of a run's rows only, so there are more of them. */
+    size_t start_rows, expert_start_rows;
     size_t words; /* 16-bit words of a number in a pack: 1 is bf16; 2 are f32, one row beside the
                      other instead of pairs: [cols][16], or as much room for integers */
     /* Once per thread around some products. */
@@ -209,12 +210,6 @@ static inline bool kernels_have_panels(const struct kernels *kernels)
     return kernels->matrix && kernels->matrix->make_panel;
 }
 
-/* See struct matrix_unit. */
-static inline size_t kernels_start_rows(const struct kernels *kernels)
-{
-    return kernels->matrix ? kernels->matrix->start_rows : 0;
-}
-
 /* 16-bit words that one row of n numbers takes in a pack; 0: there are no packs. */
 static inline size_t kernels_pack_words(const struct kernels *kernels, size_t n)
 {
@@ -234,6 +229,21 @@ static inline const struct matrix_unit *kernels_matrix(const struct kernels *ker
 {
     bool integers = kernels->integer_matrix && kernels_have_integers(kernels, weight);
     return integers ? kernels->integer_matrix : kernels->matrix;
+}
+
+/* How many rows at the start of a run are multiplied with `weight` as generated tokens are.  None
+ * where a row is shorter than a unit, most of which would be zeroes. */
+static inline size_t kernels_start_rows(const struct kernels *kernels, const struct weight *weight)
+{
+    return kernels->matrix && weight->cols >= UNIT ? kernels->matrix->start_rows : 0;
+}
+
+/* The same of an expert, all of whose matrices take the same rows. */
+static inline size_t kernels_expert_start_rows(const struct kernels *kernels,
+                                               const struct weight *gate, const struct weight *down)
+{
+    bool whole = gate->cols >= UNIT && down->cols >= UNIT;
+    return kernels->matrix && whole ? kernels->matrix->expert_start_rows : 0;
 }
 
 /* How integer_dot wants the activations that are multiplied with `weight`. */

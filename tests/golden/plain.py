@@ -148,10 +148,6 @@ class Model:
         """A product that tuned arithmetic may round; those of routers and gates it may not."""
         return matrix(w, x)
 
-    def expand(self, w, x):
-        """The product that makes keys and values of a latent."""
-        return matrix(w, x)
-
     def remember(self, x):
         """What attention keeps of a position."""
         return x
@@ -192,7 +188,7 @@ class Model:
         both = self.multiply(w["kv_a_proj_with_mqa.weight"], x)
         latent = self.remember(rms(both[:rank], w["kv_a_layernorm.weight"], 1e-6))
         shared = self.remember(self.rope(both[rank:], position, c["rope_interleave"]))
-        kv = self.expand(w["kv_b_proj.weight"], latent)
+        kv = self.multiply(w["kv_b_proj.weight"], latent)
         state.append(([kv[i:i + nope] + shared for i in range(0, len(kv), nope + value)],
                       [kv[i + nope:i + nope + value] for i in range(0, len(kv), nope + value)]))
         scale = (nope + self.rotary) ** -0.5 * self.sharper

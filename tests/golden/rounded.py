@@ -1,8 +1,9 @@
 """rounded.py: plain.py with the roundings of the tuned path (docs/numerics.md).
 
 Keys, values and latents are kept as f16.  In prompts, on a matrix unit, both operands of a product
-are rounded to bf16, the weights of a softmax among them; the first rows of a prompt are multiplied
-with matrices as generated tokens are, without that.  Sums are exact here and f32 there: what
+are rounded to bf16, the weights of a softmax among them.  (The first rows of a prompt are multiplied
+as generated tokens are with matrices of 256 columns and more, which no model here has.)  Sums are
+exact here and f32 there: what
 the tuned path computes is as near to this as the reference is to plain.py, but for the few numbers
 that lie in the middle between two roundings.  What is not near does something else than rounding."""
 
@@ -22,21 +23,16 @@ def f16(x):
 
 
 class Rounded(Model):
-    def __init__(self, config, weights, prompt, start_rows):
-        """start_rows: how many rows begin a prompt; None: there is no matrix unit."""
+    def __init__(self, config, weights, prompt, matrix_unit):
+        """matrix_unit: whether products of prompts are made in bf16."""
         super().__init__(config, weights)
-        self.prompt, self.matrix_unit = prompt, prompt and start_rows is not None
-        self.start_rows = start_rows
+        self.prompt, self.matrix_unit = prompt, prompt and matrix_unit
         self.panels = {}
 
     def multiply(self, w, x):
-        if not self.matrix_unit or self.position < self.start_rows:
-            return matrix(w, x)
-        return self.expand(w, x)
-
-    def expand(self, w, x):
         if not self.matrix_unit:
             return matrix(w, x)
+        assert len(x) < 256
         if id(w) not in self.panels:
             self.panels[id(w)] = [[bf16(t) for t in row] for row in w]
         return matrix(self.panels[id(w)], [bf16(t) for t in x])

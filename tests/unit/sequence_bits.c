@@ -192,6 +192,40 @@ static void feeds_of_any_size_give_the_same_bits(void **state)
         }
 }
 
+/* Wide enough for the first rows of a prompt to be multiplied as generated ones, in the same steps
+ * as others: matrices and experts have 256 columns. */
+static const struct tiny_shape wide = {
+    .width = 256,
+    .vocab_size = 70,
+    .context_length = 512,
+    .layers = 2,
+    .interval = 2,
+    .heads = 4,
+    .kv_heads = 1,
+    .head_width = 64,
+    .rotary_factor = 0.25,
+    .key_heads = 2,
+    .value_heads = 4,
+    .key_width = 32,
+    .value_width = 64,
+    .taps = 4,
+    .experts = 8,
+    .experts_per_token = 2,
+    .expert_width = 256,
+    .shared_width = 256,
+    .format = FORMAT_AFFINE4,
+    .group = 64,
+    .layout = TINY_STACKED,
+    .seed = 4,
+};
+
+static void the_first_rows_of_a_prompt_may_be_cut(void **state)
+{
+    (void)state;
+    check_chunks_and_threads(&wide, "cpu");
+    check_feeds(&wide, "cpu", 23);
+}
+
 /* Prompts and generated tokens in turn, to be freed: the logits behind each of both. */
 static float *turns(const struct tiny_shape *shape, const char *backend, unsigned threads,
                     uint32_t chunk)
@@ -289,6 +323,7 @@ int main(void)
         cmocka_unit_test(odd_shapes_work),
         cmocka_unit_test(chunks_and_threads_change_no_bit),
         cmocka_unit_test(feeds_of_any_size_give_the_same_bits),
+        cmocka_unit_test(the_first_rows_of_a_prompt_may_be_cut),
         cmocka_unit_test(turns_give_the_same_bits),
         cmocka_unit_test(old_memory_is_never_read),
     };

@@ -40,6 +40,7 @@ static void run_graph(void *argument, struct worker worker)
                            .worker = worker,
                            .scratch = run->cpu->scratch + worker.index * run->cpu->scratch_floats,
                            .shared = run->cpu->scratch + worker.count * run->cpu->scratch_floats,
+                           .shared_floats = run->cpu->shared_floats,
                            .graph = run->graph };
     struct trace_walk walk = trace_walk_begin(run->cpu->base.tracer, worker.index);
     for (size_t i = 0; i < run->graph->op_count; i++) {
@@ -63,7 +64,7 @@ static mf_status execute(struct backend *backend, const struct graph *graph,
 static size_t scratch_bytes(const struct cpu_backend *cpu)
 {
     size_t floats = thread_pool_size(cpu->pool) * cpu->scratch_floats + cpu->shared_floats;
-    return floats * sizeof(float) + cpu->work_count * sizeof *cpu->phase_works +
+    return floats * sizeof(float) + 2 * cpu->work_count * sizeof *cpu->phase_works +
            cpu->pair_count * sizeof *cpu->phase_pairs;
 }
 
@@ -122,7 +123,7 @@ static mf_status reserve(struct backend *backend, const struct backend_sizes *si
     *cpu = larger;
     float *end = cpu->scratch + thread_pool_size(cpu->pool) * cpu->scratch_floats;
     cpu->phase_works = (struct expert_work *)(void *)(end + cpu->shared_floats);
-    cpu->phase_pairs = (uint32_t *)(void *)(cpu->phase_works + cpu->work_count);
+    cpu->phase_pairs = (uint32_t *)(void *)(cpu->phase_works + 2 * cpu->work_count);
     return MF_OK;
 }
 

@@ -19,9 +19,9 @@ struct cpu_backend {
     bool exact;     /* the reference's arithmetic */
     float *scratch; /* [workers][scratch_floats], then [shared_floats] */
     size_t scratch_floats, shared_floats;
-    /* The works of a batch whose rows are in the same phase, behind the scratch. */
+    /* The works of a batch by the arithmetic of their rows, behind the scratch. */
     size_t work_count, pair_count;
-    struct expert_work *phase_works; /* [work_count] */
+    struct expert_work *phase_works; /* [2][work_count] */
     uint32_t *phase_pairs;           /* [pair_count] */
 };
 
@@ -35,6 +35,7 @@ struct cpu_job {
     float *scratch; /* this worker's */
     float *shared;  /* of all: what an op prepares for itself, between its barriers, and for the
                        product that follows a product */
+    size_t shared_floats;
     const struct graph *graph;
 };
 
@@ -57,13 +58,12 @@ static inline const struct weight *job_weight(const struct cpu_job *job, enum we
 }
 
 /* Whether a row is multiplied with matrices as a generated one: it is one, or it is among the first
- * rows of a run of prompt rows.  That depends on its position and on the phases of the rows before
- * it alone, so that a prompt may be cut anywhere. */
-static inline bool cpu_decodes(const struct kernels *kernels, const struct span *spans,
-                               const struct row *row)
+ * `start_rows` of a run of prompt rows.  That depends on its position and on the phases of the rows
+ * before it alone, so that a prompt may be cut anywhere. */
+static inline bool cpu_decodes(const struct span *spans, const struct row *row, size_t start_rows)
 {
     const struct span *span = &spans[row->span];
-    return span->decode || row->position - span->run_start < kernels_start_rows(kernels);
+    return span->decode || row->position - span->run_start < start_rows;
 }
 
 /* ops_matrix.c */
@@ -72,22 +72,28 @@ void cpu_project(const struct cpu_job *job);
 void cpu_add_project(const struct cpu_job *job);
 
 /* products.c: a matrix with rows of activations in each arithmetic, by all workers together.
- * Every worker calls them with the same arguments; barriers are inside where needed. */
+ * Every worker calls them with the same arguments. */
 struct product {
     const struct kernels *kernels;
     struct worker worker;
-    float *scratch, *shared;
+    float *scratch;
+    float *prepared; /* x as the arithmetic wants it, where the product's way prepares it */
     const struct weight *weight;
     const float *x; /* [x_rows][x_stride], of which weight->cols count */
     float *out;     /* [x_rows][out_stride], of which weight->rows are written */
     size_t x_rows, x_stride, out_stride;
-    bool prepared; /* `shared` holds x as the product before, with the same x, has left it */
-    bool add;      /* to what is there */
+    bool add; /* to what is there */
 };
-void cpu_multiply_exact(const struct product *product);
-void cpu_multiply_integers(const struct product *product);
-void cpu_multiply_floats(const struct product *product);
-void cpu_multiply_matrix(const struct product *product);
+
+/* A barrier must be between prepare and multiply, and no two products that are handed out may be
+ * made without one between them. */
+struct product_way {
+    size_t (*prepared_floats)(const struct product *product); /* 0: nothing is prepared */
+    void (*prepare)(const struct product *product);
+    void (*multiply)(const struct product *product);
+    bool handed_out;
+};
+extern const struct product_way cpu_exact_way, cpu_integer_way, cpu_float_way, cpu_matrix_way;
 size_t cpu_product_scratch(const struct backend_sizes *sizes); /* floats per worker */
 size_t cpu_product_shared(const struct backend_sizes *sizes,
                           const struct kernels *kernels); /* floats of all */
@@ -168,11 +174,21 @@ void cpu_combine(const struct cpu_job *job);
 /* experts.c; a batch in one arithmetic: experts_exact.c, experts_decode.c, experts_matrix.c */
 struct expert_job {
     const struct expert_batch *batch;
+    const struct expert_batch *decoded; /* rows of the same experts in the decode arithmetic, to be
+                                           multiplied in the same walk; NULL: none */
     const struct kernels *kernels;
     struct worker worker;
     float *scratch, *shared;
     struct trace_walk *walk;
 };
+
+/* Rows at the start of a run that the experts of a batch, which are of one shape, decode. */
+static inline size_t cpu_expert_start_rows(const struct kernels *kernels,
+                                           const struct expert_batch *batch)
+{
+    const struct expert_view *view = &batch->works[0].view;
+    return kernels_expert_start_rows(kernels, &view->gate, &view->down);
+}
 
 /* A part of the work is done, which a trace shows: rows of one expert, or experts. */
 static inline void cpu_expert_done(const struct expert_job *job, const char *part, size_t count)
@@ -193,8 +209,26 @@ void cpu_experts_exact(const struct expert_job *job);
 void cpu_experts_integers(const struct expert_job *job);
 void cpu_experts_floats(const struct expert_job *job);
 void cpu_experts_matrix(const struct expert_job *job);
+bool cpu_experts_alone(const struct expert_batch *batch,
+                       size_t workers); /* one worker, one expert */
 size_t cpu_experts_matrix_shared(const struct backend_sizes *sizes, const struct kernels *kernels,
-                                 unsigned workers);
+                                 size_t workers);
+
+/* experts_decode.c: a batch's experts one by one.  All workers begin together, with a barrier
+ * inside; `units` are in shared, from its beginning up to `end`. */
+struct activations {
+    const float *floats; /* [rows][width]: routed rows, or a hidden one of each pair */
+    size_t width;
+    struct integer_unit *units[UNIT_ORDER_COUNT]; /* the same in integers; NULL: not wanted */
+};
+struct decode_experts {
+    const struct expert_job *job;
+    bool integers;
+    struct activations rows, hidden;
+    struct integer_unit *end;
+};
+void cpu_decode_begin(struct decode_experts *e, const struct expert_job *job, bool integers);
+void cpu_decode_expert(const struct decode_experts *e, const struct expert_work *work);
 size_t cpu_expert_shared(const struct backend_sizes *sizes, const struct kernels *kernels,
                          unsigned workers); /* floats of all */
 

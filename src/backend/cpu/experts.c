@@ -5,7 +5,7 @@ typedef void (*expert_way)(const struct expert_job *job);
 
 struct expert_run {
     struct cpu_backend *cpu;
-    const struct expert_batch *batch;
+    const struct expert_batch *batch, *decoded;
     expert_way way;
 };
 
@@ -15,6 +15,7 @@ static void run_worker(void *argument, struct worker worker)
     struct cpu_backend *cpu = run->cpu;
     struct trace_walk walk = trace_walk_begin(cpu->base.tracer, worker.index);
     run->way(&(struct expert_job){ .batch = run->batch,
+                                   .decoded = run->decoded,
                                    .kernels = cpu->kernels,
                                    .worker = worker,
                                    .scratch = cpu->scratch + worker.index * cpu->scratch_floats,
@@ -22,28 +23,48 @@ static void run_worker(void *argument, struct worker worker)
                                    .walk = &walk });
 }
 
-/* The pairs of `batch` whose rows decode, or do not, as a batch of their own. */
-static struct expert_batch select_phase(struct cpu_backend *cpu, const struct expert_batch *batch,
-                                        bool decode)
+/* A batch's pairs by the arithmetic of their rows: as many works as it has, some without pairs. */
+struct phases {
+    struct expert_batch decoded, prompt;
+};
+
+static size_t select_pairs(uint32_t *out, const struct expert_batch *batch,
+                           const struct expert_work *work, size_t start_rows, bool decode)
 {
-    struct expert_batch part = *batch;
+    size_t count = 0;
+    for (size_t p = 0; p < work->pair_count; p++) {
+        const struct row *row = &batch->rows[work->pairs[p] / batch->per_row];
+        if (cpu_decodes(batch->spans, row, start_rows) == decode) out[count++] = work->pairs[p];
+    }
+    return count;
+}
+
+static struct phases split_phases(struct cpu_backend *cpu, const struct expert_batch *batch)
+{
+    struct expert_work *decoded = cpu->phase_works, *prompt = decoded + batch->work_count;
+    struct phases phases = { *batch, *batch };
+    phases.decoded.works = decoded;
+    phases.prompt.works = prompt;
     uint32_t *pairs = cpu->phase_pairs;
-    part.works = cpu->phase_works;
-    part.work_count = 0;
+    size_t start_rows = cpu_expert_start_rows(cpu->kernels, batch);
     for (size_t i = 0; i < batch->work_count; i++) {
         const struct expert_work *from = &batch->works[i];
-        struct expert_work *to = &cpu->phase_works[part.work_count];
-        *to = (struct expert_work){ .view = from->view, .pairs = pairs };
-        for (size_t p = 0; p < from->pair_count; p++) {
-            uint32_t pair = from->pairs[p];
-            const struct row *row = &batch->rows[pair / batch->per_row];
-            if (cpu_decodes(cpu->kernels, batch->spans, row) != decode) continue;
-            *pairs++ = pair;
-            to->pair_count++;
-        }
-        if (to->pair_count > 0) part.work_count++;
+        decoded[i] = prompt[i] = (struct expert_work){ .view = from->view, .pairs = pairs };
+        decoded[i].pair_count = select_pairs(pairs, batch, from, start_rows, true);
+        prompt[i].pairs = pairs += decoded[i].pair_count;
+        prompt[i].pair_count = select_pairs(pairs, batch, from, start_rows, false);
+        pairs += prompt[i].pair_count;
     }
-    return part;
+    return phases;
+}
+
+/* The works that have pairs; they are in `works`. */
+static void drop_empty_works(struct expert_batch *batch, struct expert_work *works)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < batch->work_count; i++)
+        if (works[i].pair_count > 0) works[count++] = works[i];
+    batch->work_count = count;
 }
 
 /* All experts of a layer have the same shapes and formats, or nearly: a file may mix two
@@ -71,23 +92,81 @@ static expert_way choose_way(const struct cpu_backend *cpu, const struct expert_
 
 static void run_phase(struct cpu_backend *cpu, const struct expert_batch *batch, bool decode)
 {
-    struct expert_batch part = select_phase(cpu, batch, decode);
-    if (part.work_count == 0) return;
-    struct expert_run run = { cpu, &part, choose_way(cpu, &part, decode) };
+    if (batch->work_count == 0) return;
+    struct expert_run run = { cpu, batch, NULL, choose_way(cpu, batch, decode) };
     thread_pool_run(cpu->pool, run_worker, &run);
+}
+
+/* Floats for units of rows, in so many orders, and of hidden rows. */
+static size_t decode_shared(const struct backend_sizes *sizes, size_t orders)
+{
+    size_t pairs = sizes->row_count * sizes->experts_per_row;
+    size_t units =
+        orders * sizes->row_count * units_of(sizes->width) + pairs * units_of(sizes->expert_width);
+    return units * sizeof(struct integer_unit) / sizeof(float);
+}
+
+/* Units in one order, and packs behind them. */
+static size_t mixed_shared(const struct backend_sizes *sizes, const struct kernels *kernels,
+                           size_t workers)
+{
+    return decode_shared(sizes, 1) + cpu_experts_matrix_shared(sizes, kernels, workers);
+}
+
+/* Whether a batch's rows in both arithmetics can be multiplied in one walk over its experts. */
+static bool can_mix(const struct cpu_backend *cpu, const struct expert_batch *batch)
+{
+    size_t workers = thread_pool_size(cpu->pool);
+    if (!cpu->kernels->matrix || !cpu_experts_alone(batch, workers) ||
+        !all_have(cpu, batch, kernels_have_integers))
+        return false;
+    const struct expert_view *first = &batch->works[0].view;
+    enum unit_order order = kernels_unit_order(cpu->kernels, &first->gate);
+    for (size_t i = 0; i < batch->work_count; i++)
+        if (kernels_unit_order(cpu->kernels, &batch->works[i].view.gate) != order ||
+            kernels_unit_order(cpu->kernels, &batch->works[i].view.up) != order)
+            return false;
+    struct backend_sizes sizes = { .row_count = batch->row_count,
+                                   .experts_per_row = batch->per_row,
+                                   .width = first->gate.cols,
+                                   .expert_width = first->down.cols };
+    return mixed_shared(&sizes, cpu->kernels, workers) <= cpu->shared_floats;
+}
+
+static bool has_pairs(const struct expert_batch *batch)
+{
+    for (size_t i = 0; i < batch->work_count; i++)
+        if (batch->works[i].pair_count > 0) return true;
+    return false;
+}
+
+static void run_phases(struct cpu_backend *cpu, struct phases *phases)
+{
+    struct expert_work *decoded = cpu->phase_works, *prompt = decoded + phases->decoded.work_count;
+    if (has_pairs(&phases->decoded) && has_pairs(&phases->prompt) &&
+        can_mix(cpu, &phases->prompt)) {
+        struct expert_run run = { cpu, &phases->prompt, &phases->decoded, cpu_experts_matrix };
+        thread_pool_run(cpu->pool, run_worker, &run);
+        return;
+    }
+    drop_empty_works(&phases->decoded, decoded);
+    drop_empty_works(&phases->prompt, prompt);
+    run_phase(cpu, &phases->decoded, true);
+    run_phase(cpu, &phases->prompt, false);
 }
 
 mf_status cpu_run_experts(struct backend *backend, const struct expert_batch *batch, mf_error *why)
 {
     (void)why;
     struct cpu_backend *cpu = (struct cpu_backend *)backend;
+    if (batch->work_count == 0) return MF_OK;
     if (cpu->exact) {
-        struct expert_run run = { cpu, batch, cpu_experts_exact };
-        if (batch->work_count > 0) thread_pool_run(cpu->pool, run_worker, &run);
+        struct expert_run run = { cpu, batch, NULL, cpu_experts_exact };
+        thread_pool_run(cpu->pool, run_worker, &run);
         return MF_OK;
     }
-    run_phase(cpu, batch, true);
-    run_phase(cpu, batch, false);
+    struct phases phases = split_phases(cpu, batch);
+    run_phases(cpu, &phases);
     return MF_OK;
 }
 
@@ -96,9 +175,7 @@ mf_status cpu_run_experts(struct backend *backend, const struct expert_batch *ba
 size_t cpu_expert_shared(const struct backend_sizes *sizes, const struct kernels *kernels,
                          unsigned workers)
 {
-    size_t pairs = sizes->row_count * sizes->experts_per_row;
-    size_t units = UNIT_ORDER_COUNT * sizes->row_count * units_of(sizes->width) +
-                   pairs * units_of(sizes->expert_width);
-    return max_size(units * sizeof(struct integer_unit) / sizeof(float),
-                    cpu_experts_matrix_shared(sizes, kernels, workers));
+    return max_size(decode_shared(sizes, UNIT_ORDER_COUNT),
+                    max_size(cpu_experts_matrix_shared(sizes, kernels, workers),
+                             mixed_shared(sizes, kernels, workers)));
 }

@@ -11,19 +11,6 @@
  * kernel reads longer streams faster. */
 enum { BLOCK_BYTES = 1 << 17, ROOM = 128 * ACTIVATION_ROWS };
 
-/* Rows of activations: routed ones, or a hidden one of each pair. */
-struct activations {
-    const float *floats; /* [rows][width] */
-    size_t width;
-    struct integer_unit *units[UNIT_ORDER_COUNT]; /* the same in integers; NULL: not wanted */
-};
-
-struct decode_experts {
-    const struct expert_job *job;
-    bool integers;
-    struct activations rows, hidden;
-};
-
 /* Some rows of a matrix with some of activations. */
 struct decode_block {
     const struct weight *weight;
@@ -130,11 +117,12 @@ static void make_row_units(const struct decode_experts *e)
 {
     const struct expert_batch *batch = e->job->batch;
     const struct activations *a = &e->rows;
+    size_t start_rows = cpu_expert_start_rows(e->job->kernels, batch);
     for (enum unit_order order = 0; order < UNIT_ORDER_COUNT; order++) {
         struct units_wanted wanted = { e->job->kernels, a->width, order };
         if (!a->units[order]) continue;
         for (size_t r = 0; r < batch->row_count; r++) {
-            if (!cpu_decodes(e->job->kernels, batch->spans, &batch->rows[r])) continue;
+            if (!cpu_decodes(batch->spans, &batch->rows[r], start_rows)) continue;
             cpu_make_units(a->units[order] + r * units_of(a->width), &wanted, e->job->worker,
                            a->floats + r * a->width);
         }
@@ -142,21 +130,25 @@ static void make_row_units(const struct decode_experts *e)
     cpu_expert_meet(e->job, "rows to integers", batch->work_count);
 }
 
+/* The hidden row of the expert's pair `p`. */
+static void make_hidden_row(const struct decode_experts *e, const struct expert_work *work,
+                            size_t p)
+{
+    const struct activations *a = &e->hidden;
+    enum unit_order order = kernels_unit_order(e->job->kernels, &work->view.down);
+    e->job->kernels->make_units(a->units[order] + work->pairs[p] * units_of(a->width),
+                                a->floats + work->pairs[p] * a->width, a->width, order);
+}
+
 /* Each worker the units of some pairs, every pair of the batch being in one work. */
 static void make_hidden_units(const struct decode_experts *e)
 {
     const struct expert_batch *batch = e->job->batch;
-    const struct activations *a = &e->hidden;
     size_t turn = 0;
-    for (size_t i = 0; i < batch->work_count; i++) {
-        enum unit_order order = kernels_unit_order(e->job->kernels, &batch->works[i].view.down);
-        for (size_t p = 0; p < batch->works[i].pair_count; p++, turn++) {
-            if (turn % e->job->worker.count != e->job->worker.index) continue;
-            uint32_t pair = batch->works[i].pairs[p];
-            e->job->kernels->make_units(a->units[order] + pair * units_of(a->width),
-                                        a->floats + pair * a->width, a->width, order);
-        }
-    }
+    for (size_t i = 0; i < batch->work_count; i++)
+        for (size_t p = 0; p < batch->works[i].pair_count; p++, turn++)
+            if (turn % e->job->worker.count == e->job->worker.index)
+                make_hidden_row(e, &batch->works[i], p);
     cpu_expert_meet(e->job, "hidden to integers", batch->work_count);
 }
 
@@ -210,20 +202,46 @@ static void place_units(struct decode_experts *e)
         units += batch->row_count * units_of(e->rows.width);
     }
     for (size_t order = 0; order < UNIT_ORDER_COUNT; order++) e->hidden.units[order] = units;
+    e->end = units + batch->row_count * batch->per_row * units_of(e->hidden.width);
+}
+
+void cpu_decode_begin(struct decode_experts *e, const struct expert_job *job, bool integers)
+{
+    const struct expert_batch *batch = job->batch;
+    const struct expert_view *view = &batch->works[0].view;
+    *e = (struct decode_experts){ .job = job,
+                                  .integers = integers,
+                                  .rows = { .floats = batch->routed, .width = view->gate.cols },
+                                  .hidden = { .floats = batch->hidden, .width = view->down.cols } };
+    if (!integers) return;
+    place_units(e);
+    make_row_units(e);
+}
+
+/* All rows of one expert's matrix, of the channels that fit at a time. */
+static void run_all(const struct decode_experts *e, const struct expert_work *work, size_t rows,
+                    block_function run)
+{
+    for (size_t at = 0, next; at < rows; at = next) {
+        next = min_size(rows, at + channels_at_once(work));
+        run(e, work, (struct share){ at, next });
+    }
+}
+
+void cpu_decode_expert(const struct decode_experts *e, const struct expert_work *work)
+{
+    if (work->pair_count == 0) return;
+    run_all(e, work, work->view.gate.rows, hidden_block);
+    for (size_t p = 0; e->integers && p < work->pair_count; p++) make_hidden_row(e, work, p);
+    run_all(e, work, work->view.down.rows, answer_block);
 }
 
 static void run_experts(const struct expert_job *job, bool integers)
 {
     const struct expert_batch *batch = job->batch;
     const struct expert_view *view = &batch->works[0].view;
-    struct decode_experts e = { .job = job,
-                                .integers = integers,
-                                .rows = { .floats = batch->routed, .width = view->gate.cols },
-                                .hidden = { .floats = batch->hidden, .width = view->down.cols } };
-    if (integers) {
-        place_units(&e);
-        make_row_units(&e);
-    }
+    struct decode_experts e;
+    cpu_decode_begin(&e, job, integers);
     run_rows(&e, &view->gate, hidden_block);
     cpu_expert_meet(job, "gate and up", batch->work_count);
     if (integers) make_hidden_units(&e);

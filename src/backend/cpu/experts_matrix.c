@@ -121,29 +121,46 @@ static size_t packs_words(const struct kernels *kernels, size_t rows, size_t wid
            (kernels_pack_words(kernels, width) + kernels_pack_words(kernels, expert_width));
 }
 
-/* Each worker takes some whole experts. */
+/* Each worker takes some whole experts.  Rows in the decode arithmetic are multiplied when those
+ * of the prompt have brought the expert's weights into a cache. */
 static void run_alone(const struct expert_job *job)
 {
     const struct expert_batch *batch = job->batch;
     const struct expert_view *view = &batch->works[0].view;
     size_t rows = min_size(batch->row_count, ALONE_ROWS);
     size_t words = packs_words(job->kernels, rows, view->gate.cols, view->gate.rows);
-    uint16_t *packs = (uint16_t *)(void *)job->shared + job->worker.index * words;
-    struct expert_job alone = *job;
-    alone.worker = worker_alone(job->worker);
+    struct expert_job alone = *job, decoded = *job;
+    struct decode_experts decode = { .end = (struct integer_unit *)(void *)job->shared };
+    if (job->decoded) {
+        decoded.batch = job->decoded;
+        cpu_decode_begin(&decode, &decoded, true);
+    }
+    uint16_t *packs = (uint16_t *)(void *)decode.end + job->worker.index * words;
+    alone.worker = decoded.worker = worker_alone(job->worker);
     struct handout experts = handout_begin(job->worker, batch->work_count, 1);
     for (struct share part; handout_next(&experts, &part);)
-        for (size_t i = part.begin; i < part.end; i++)
-            if (batch->works[i].pair_count <= ALONE_ROWS)
+        for (size_t i = part.begin; i < part.end; i++) {
+            size_t pairs = batch->works[i].pair_count;
+            if (pairs > 0 && pairs <= ALONE_ROWS)
                 run_expert(&alone, &batch->works[i], packs, align_up(rows, PACK_ROWS));
+            if (!job->decoded) continue;
+            cpu_decode_expert(&decode, &job->decoded->works[i]);
+            cpu_expert_done(job, "decoded rows", job->decoded->works[i].pair_count);
+        }
+}
+
+bool cpu_experts_alone(const struct expert_batch *batch, size_t workers)
+{
+    return batch->work_count >= EXPERTS_PER_WORKER * workers;
 }
 
 void cpu_experts_matrix(const struct expert_job *job)
 {
     const struct expert_batch *batch = job->batch;
-    size_t least = batch->work_count >= EXPERTS_PER_WORKER * job->worker.count ? ALONE_ROWS + 1 : 0;
+    bool alone = cpu_experts_alone(batch, job->worker.count);
+    size_t least = alone ? ALONE_ROWS + 1 : 0;
     job->kernels->matrix->begin();
-    if (least > 0) {
+    if (alone) {
         run_alone(job);
         worker_barrier(job->worker); /* `shared` is used again */
     }
@@ -155,7 +172,7 @@ void cpu_experts_matrix(const struct expert_job *job)
 }
 
 size_t cpu_experts_matrix_shared(const struct backend_sizes *sizes, const struct kernels *kernels,
-                                 unsigned workers)
+                                 size_t workers)
 {
     size_t alone = min_size(sizes->row_count, ALONE_ROWS);
     return max_size(packs_words(kernels, sizes->row_count, sizes->width, sizes->expert_width),

@@ -85,7 +85,7 @@ static void multiply_part(const struct product *p, struct share part, size_t beg
 /* Each worker has some rows of the matrix, dequantises them once and multiplies them with all rows
  * of activations; or with some after the other, which then stay in a near cache, where there is
  * nothing to dequantise. */
-void cpu_multiply_exact(const struct product *p)
+static void multiply_exact(const struct product *p)
 {
     struct share share = worker_share(p->worker, p->weight->rows, MATRIX_ROWS);
     size_t step = is_in_place(p->weight) ? ACTIVATION_ROWS : p->x_rows;
@@ -94,6 +94,14 @@ void cpu_multiply_exact(const struct product *p)
             multiply_part(p, (struct share){ i, min_size(i + MATRIX_ROWS, share.end) }, r,
                           min_size(r + step, p->x_rows));
 }
+
+static size_t nothing(const struct product *p)
+{
+    (void)p;
+    return 0;
+}
+
+const struct product_way cpu_exact_way = { .prepared_floats = nothing, .multiply = multiply_exact };
 
 /* ---------------------------------------------------------------- integers */
 
@@ -130,25 +138,33 @@ static void multiply_units(const struct product *p, const struct integer_unit *u
     }
 }
 
-void cpu_multiply_integers(const struct product *p)
+static size_t units_floats(const struct product *p)
 {
-    size_t per_row = units_of(p->weight->cols);
-    struct integer_unit *units = (struct integer_unit *)(void *)p->shared;
-    if (!p->prepared) {
-        struct units_wanted wanted = { p->kernels, p->weight->cols,
-                                       kernels_unit_order(p->kernels, p->weight) };
-        for (size_t r = 0; r < p->x_rows; r++)
-            cpu_make_units(units + r * per_row, &wanted, p->worker, x_row(p, r));
-        worker_barrier(p->worker);
-    }
+    return p->x_rows * units_of(p->weight->cols) * sizeof(struct integer_unit) / sizeof(float);
+}
+
+static void prepare_units(const struct product *p)
+{
+    struct integer_unit *units = (struct integer_unit *)(void *)p->prepared;
+    struct units_wanted wanted = { p->kernels, p->weight->cols,
+                                   kernels_unit_order(p->kernels, p->weight) };
+    for (size_t r = 0; r < p->x_rows; r++)
+        cpu_make_units(units + r * units_of(p->weight->cols), &wanted, p->worker, x_row(p, r));
+}
+
+static void multiply_integers(const struct product *p)
+{
+    const struct integer_unit *units = (const struct integer_unit *)(const void *)p->prepared;
     struct handout rows = handout_begin(p->worker, p->weight->rows, handed_rows(p));
     for (struct share part; handout_next(&rows, &part);) multiply_units(p, units, part);
 }
 
+const struct product_way cpu_integer_way = { units_floats, prepare_units, multiply_integers, true };
+
 /* ------------------------------------------------------------------ floats */
 
 /* Rows `part` of the matrix with all rows of activations. */
-static void multiply_floats(const struct product *p, struct share part)
+static void multiply_rows(const struct product *p, struct share part)
 {
     for (size_t r = 0; r < p->x_rows; r += X_ROWS) {
         const float *x[X_ROWS];
@@ -169,11 +185,15 @@ static void multiply_floats(const struct product *p, struct share part)
     }
 }
 
-void cpu_multiply_floats(const struct product *p)
+static void multiply_floats(const struct product *p)
 {
     struct handout rows = handout_begin(p->worker, p->weight->rows, handed_rows(p));
-    for (struct share part; handout_next(&rows, &part);) multiply_floats(p, part);
+    for (struct share part; handout_next(&rows, &part);) multiply_rows(p, part);
 }
+
+const struct product_way cpu_float_way = { .prepared_floats = nothing,
+                                           .multiply = multiply_floats,
+                                           .handed_out = true };
 
 /* ------------------------------------------------------------- matrix unit */
 
@@ -188,9 +208,16 @@ void cpu_make_pack(uint16_t *pack, const struct matrix_unit *matrix, struct work
                           share.end - share.begin);
 }
 
-static void make_packs(uint16_t *packs, const struct product *p)
+static size_t packs_floats(const struct product *p)
+{
+    return align_up(p->x_rows, PACK_ROWS) * kernels_pack_words(p->kernels, p->weight->cols) *
+           sizeof(uint16_t) / sizeof(float);
+}
+
+static void prepare_packs(const struct product *p)
 {
     const struct matrix_unit *matrix = kernels_matrix(p->kernels, p->weight);
+    uint16_t *packs = (uint16_t *)(void *)p->prepared;
     for (size_t r = 0; r < p->x_rows; r += PACK_ROWS) {
         const float *x[PACK_ROWS];
         size_t rows = min_size(PACK_ROWS, p->x_rows - r);
@@ -200,15 +227,11 @@ static void make_packs(uint16_t *packs, const struct product *p)
     }
 }
 
-void cpu_multiply_matrix(const struct product *p)
+static void multiply_packs(const struct product *p)
 {
     const struct matrix_unit *matrix = kernels_matrix(p->kernels, p->weight);
     size_t words = kernels_pack_words(p->kernels, p->weight->cols);
-    uint16_t *packs = (uint16_t *)(void *)p->shared;
-    if (!p->prepared) {
-        make_packs(packs, p);
-        worker_barrier(p->worker);
-    }
+    const uint16_t *packs = (const uint16_t *)(const void *)p->prepared;
     struct share share = worker_share(p->worker, p->weight->rows, MATRIX_BLOCK);
     if (share.begin == share.end) return;
     struct matrix_product product = {
@@ -229,6 +252,8 @@ void cpu_multiply_matrix(const struct product *p)
     }
     matrix->end();
 }
+
+const struct product_way cpu_matrix_way = { packs_floats, prepare_packs, multiply_packs, false };
 
 /* ------------------------------------------------------------------ memory */
 

@@ -85,13 +85,12 @@ LANES_INLINE __m512i dot_two_vectors(const struct unit *w, const struct integer_
 LANES_INLINE __m512i dot_four_vectors(const struct unit *w, const struct integer_unit *x)
 {
 #if defined(__AVX512VNNI__)
-    __m512i sum = _mm512_setzero_si512();
-    for (int v = 0; v < 4; v++)
-        sum = _mm512_dpbusd_epi32(sum, (__m512i)w->q[v], _mm512_loadu_si512(x->high + 64 * v));
-    sum = _mm512_slli_epi32(sum, 7);
-    for (int v = 0; v < 4; v++)
-        sum = _mm512_dpbusd_epi32(sum, (__m512i)w->q[v], _mm512_loadu_si512(x->low + 64 * v));
-    return sum;
+    __m512i high = _mm512_setzero_si512(), low = high;
+    for (int v = 0; v < 4; v++) {
+        high = _mm512_dpbusd_epi32(high, (__m512i)w->q[v], _mm512_loadu_si512(x->high + 64 * v));
+        low = _mm512_dpbusd_epi32(low, (__m512i)w->q[v], _mm512_loadu_si512(x->low + 64 * v));
+    }
+    return _mm512_add_epi32(_mm512_slli_epi32(high, 7), low);
 #else
     return _mm512_add_epi32(dot_two_vectors(w, x, 0), dot_two_vectors(w, x, 2));
 #endif

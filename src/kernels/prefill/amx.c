@@ -412,6 +412,7 @@ static void multiply_gated(const struct matrix_product *p, uint16_t *packs, size
 
 const struct matrix_unit NAMED(prefill_amx) = {
     .start_rows = 2,
+    .expert_start_rows = 2,
     .words = 1,
     .begin = begin,
     .end = end,

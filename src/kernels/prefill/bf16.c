@@ -187,7 +187,8 @@ static void multiply_gated(const struct matrix_product *p, uint16_t *packs, size
 }
 
 const struct matrix_unit NAMED(prefill_bf16) = {
-    .start_rows = 32,
+    .start_rows = 8,
+    .expert_start_rows = 64,
     .words = 1,
     .begin = nothing,
     .end = nothing,

@@ -146,6 +146,7 @@ static void multiply_gated(const struct matrix_product *p, uint16_t *packs, size
 
 const struct matrix_unit NAMED(prefill_f32) = {
     .start_rows = 32,
+    .expert_start_rows = 32,
     .words = 2,
     .begin = nothing,
     .end = nothing,
