@@ -120,12 +120,14 @@ MF_API bool mf_description_unknown(const mf_description *description, size_t ind
 typedef struct mf_plan_options {
     size_t struct_size;
     uint64_t memory_bytes;   /* 0: what is free now */
-    uint32_t context_length; /* of the sequence; 0: the model's, at most 4096 */
-    uint32_t chunk_rows;     /* 0: as mf_sequence_open has it */
+    uint32_t context_length; /* of the sequence; 0: as mf_model_open has it */
+    uint32_t chunk_rows;     /* 0: as mf_model_open has it */
+    uint32_t thread_count;   /* of the engine; 0: one for every CPU this process may use */
 } mf_plan_options;
 #define MF_PLAN_OPTIONS_INIT MF_SIZED(mf_plan_options)
 
-/* What a run with one sequence would hold in memory. */
+/* What a run with one sequence would hold in memory, computed from sizes: mf_model_statistics of
+ * that run says the same. */
 typedef struct mf_plan {
     size_t struct_size;
     bool fits;

@@ -106,12 +106,10 @@ mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
 /* MF_ERR_ARGUMENT: the model does not go so far. */
 mf_status api_check_context(const struct model_config *config, uint32_t context, mf_error *why);
 
-/* Makes the engine room, in chunks that leave most of the memory to the experts. */
-mf_status api_open_room(mf_model *model, const mf_model_options *options, mf_error *why);
-
-/* The part of it that makes the store: all but the weights.  model->experts is NULL after a
- * failure. */
-mf_status api_open_experts(mf_model *model, const mf_model_options *options, mf_error *why);
+/* Sizes of the engine room, in chunks that leave most of `limit` bytes to the experts.  Of the
+ * weights only resident_bytes is read. */
+mf_status api_choose_room(struct engine_room_sizes *out, const struct forward_parts *parts,
+                          uint64_t limit, const mf_model_options *options, mf_error *why);
 
 struct mf_sampler {
     const mf_allocator *allocator;

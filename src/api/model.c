@@ -36,7 +36,7 @@ static mf_status choose_by_name(struct expert_store_options *store, const mf_mod
     return status;
 }
 
-mf_status api_open_experts(mf_model *model, const mf_model_options *options, mf_error *why)
+static mf_status open_experts(mf_model *model, const mf_model_options *options, mf_error *why)
 {
     struct expert_store_options store = { .allocator = &model->engine->allocator,
                                           .directory = &model->model.directory,
@@ -73,18 +73,18 @@ enum {
     ROOM_SHARE = 4
 };
 
-static struct engine_room_sizes room_sizes(const mf_model *model, const mf_model_options *options,
-                                           uint64_t left)
+static struct engine_room_sizes room_sizes(const struct forward_parts *parts, uint64_t limit,
+                                           uint64_t left, const mf_model_options *options)
 {
-    const struct model_config *config = &model->model.config;
-    enum kv_format format = model->engine->backend->kv_format;
+    const struct model_config *config = parts->config;
+    enum kv_format format = parts->backend->kv_format;
     uint32_t context = options->context_length ? options->context_length : CONTEXT_STANDARD;
     uint32_t chunk = options->chunk_rows, sequences = options->sequences ? options->sequences : 1;
     context = (uint32_t)min_size(context, config->context_length);
     while (options->context_length == 0 && context > CONTEXT_LEAST &&
            sequences * engine_sequence_bytes(config, format, context) > left / SEQUENCE_SHARE)
         context /= 2;
-    if (chunk == 0) chunk = model->memory_bytes >= UINT64_C(4) << 30 ? CHUNK_STANDARD : CHUNK_SMALL;
+    if (chunk == 0) chunk = limit >= UINT64_C(4) << 30 ? CHUNK_STANDARD : CHUNK_SMALL;
     return (struct engine_room_sizes){ context,
                                        (uint32_t)min_size(chunk, (size_t)sequences * context),
                                        sequences };
@@ -98,24 +98,30 @@ mf_status api_check_context(const struct model_config *config, uint32_t context,
                 config->context_length);
 }
 
-mf_status api_open_room(mf_model *model, const mf_model_options *options, mf_error *why)
+mf_status api_choose_room(struct engine_room_sizes *out, const struct forward_parts *parts,
+                          uint64_t limit, const mf_model_options *options, mf_error *why)
+{
+    uint64_t left = api_budget_within(limit, parts->weights->resident_bytes, 0), bytes;
+    *out = room_sizes(parts, limit, left, options);
+    for (;;) {
+        mf_status status = engine_room_bytes(&bytes, parts, *out, why);
+        if (status != MF_OK) return status;
+        bool given = options->chunk_rows != 0;
+        if (given || bytes <= left / ROOM_SHARE || out->chunk_rows <= CHUNK_LEAST) return MF_OK;
+        out->chunk_rows = (uint32_t)max_size(out->chunk_rows / 2, CHUNK_LEAST);
+    }
+}
+
+static mf_status open_room(mf_model *model, const mf_model_options *options, mf_error *why)
 {
     const mf_engine *engine = model->engine;
     struct forward_parts parts = { .allocator = &engine->allocator,
                                    .config = &model->model.config,
                                    .weights = &model->model.weights,
                                    .backend = engine->backend };
-    uint64_t left = api_budget_within(model->memory_bytes, model->model.weights.resident_bytes, 0);
-    struct engine_room_sizes sizes = room_sizes(model, options, left);
-    for (;;) {
-        uint64_t bytes;
-        mf_status status = engine_room_bytes(&bytes, &parts, sizes, why);
-        if (status != MF_OK) return status;
-        bool given = options->chunk_rows != 0;
-        if (given || bytes <= left / ROOM_SHARE || sizes.chunk_rows <= CHUNK_LEAST) break;
-        sizes.chunk_rows = (uint32_t)max_size(sizes.chunk_rows / 2, CHUNK_LEAST);
-    }
-    return engine_room_init(&model->room, &parts, sizes, why);
+    struct engine_room_sizes sizes;
+    mf_status status = api_choose_room(&sizes, &parts, model->memory_bytes, options, why);
+    return status == MF_OK ? engine_room_init(&model->room, &parts, sizes, why) : status;
 }
 
 mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
@@ -144,9 +150,9 @@ mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
     if (options->experts_per_token && options->experts_per_token < config->experts_per_token)
         config->experts_per_token = options->experts_per_token;
     pthread_mutex_lock(&engine->lock); /* the backend's scratch may grow */
-    status = api_open_room(model, options, why);
+    status = open_room(model, options, why);
     pthread_mutex_unlock(&engine->lock);
-    if (status == MF_OK) status = api_open_experts(model, options, why);
+    if (status == MF_OK) status = open_experts(model, options, why);
     if (status == MF_OK)
         *out = model;
     else

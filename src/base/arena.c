@@ -89,6 +89,13 @@ bool arena_reserve(struct arena *arena, size_t bytes)
     return true;
 }
 
+/* A request that the present block has no room for gets a block of its own if it is large: the
+ * present block is filled further afterwards. */
+static bool gets_own_block(uint64_t bytes)
+{
+    return bytes > BLOCK_BYTES / 4;
+}
+
 void *arena_take_raw(struct arena *arena, size_t count, size_t size)
 {
     uint64_t bytes;
@@ -99,8 +106,7 @@ void *arena_take_raw(struct arena *arena, size_t count, size_t size)
     if (!block || block->bytes - block->used < bytes) {
         block = block_new(arena, bytes);
         if (!block) return NULL;
-        bool own_block = arena->blocks && bytes > BLOCK_BYTES / 4;
-        if (own_block) { /* keep filling the current block afterwards */
+        if (arena->blocks && gets_own_block(bytes)) {
             block->next = arena->blocks->next;
             arena->blocks->next = block;
         } else {
@@ -117,6 +123,19 @@ void *arena_take(struct arena *arena, size_t count, size_t size)
 {
     void *pointer = arena_take_raw(arena, count, size);
     return pointer ? memset(pointer, 0, count * size) : NULL;
+}
+
+void arena_tally_take(struct arena_tally *tally, size_t count, size_t size)
+{
+    uint64_t bytes = align_up((uint64_t)count * size, CACHE_LINE);
+    if (tally->left >= bytes) {
+        tally->left -= bytes;
+        return;
+    }
+    size_t block = arena_block_bytes(bytes);
+    tally->total_bytes += block;
+    if (!gets_own_block(bytes))
+        tally->left = block - align_up(sizeof(struct arena_block), CACHE_LINE) - bytes;
 }
 
 void arena_start_block(struct arena *arena)

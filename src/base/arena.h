@@ -40,6 +40,18 @@ size_t arena_block_bytes(size_t bytes);
  * left of the current block. */
 void arena_start_block(struct arena *arena);
 
+/* What requests would take of an arena, counted without memory: the bytes of the blocks that the
+ * same requests, in the same order, add to an arena that has just started a block. */
+struct arena_tally {
+    size_t left; /* in the present block */
+    uint64_t total_bytes;
+};
+#define ARENA_TALLY_STARTED                                                                        \
+    {                                                                                              \
+        0                                                                                          \
+    }
+void arena_tally_take(struct arena_tally *tally, size_t count, size_t size);
+
 /* Whether `pointer` lies in memory of this arena. */
 bool arena_owns(const struct arena *arena, const void *pointer);
 

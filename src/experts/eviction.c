@@ -20,6 +20,15 @@ size_t eviction_table_bytes(uint32_t layers, uint32_t experts)
     return fits && bytes <= SIZE_MAX ? (size_t)bytes : SIZE_MAX;
 }
 
+uint64_t eviction_arena_bytes(uint32_t layers, uint32_t experts)
+{
+    uint64_t count = (uint64_t)layers * experts;
+    struct arena_tally tally = ARENA_TALLY_STARTED;
+    arena_tally_take(&tally, EVICTION_MEMORIES * count, sizeof(float));
+    arena_tally_take(&tally, count, sizeof(float));
+    return tally.total_bytes;
+}
+
 bool eviction_init(struct eviction *out, struct arena *arena, uint32_t layers, uint32_t experts)
 {
     size_t count = (size_t)layers * experts;

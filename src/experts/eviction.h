@@ -31,6 +31,9 @@ struct eviction {
 /* What eviction_init allocates; SIZE_MAX if that does not fit in a size_t. */
 size_t eviction_table_bytes(uint32_t layers, uint32_t experts);
 
+/* What it takes of an arena that starts a block. */
+uint64_t eviction_arena_bytes(uint32_t layers, uint32_t experts);
+
 /* False: no memory. */
 bool eviction_init(struct eviction *out, struct arena *arena, uint32_t layers, uint32_t experts);
 

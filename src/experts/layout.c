@@ -55,17 +55,17 @@ static uint64_t bytes_of_spans(const struct span_of_file *spans, size_t count)
 }
 
 /* The piece's last byte is known: round it out and give it its place. */
-static void close_piece(struct expert_layout *out, uint64_t end, const struct async_reader *reader)
+static void close_piece(struct expert_layout *out, uint64_t end, const size_t *alignments)
 {
     struct expert_piece *piece = &out->pieces[out->piece_count - 1];
-    size_t alignment = async_reader_alignment(reader, piece->file);
+    size_t alignment = alignments ? alignments[piece->file] : 1;
     piece->needed = end - piece->offset;
     piece->count = align_up(piece->needed, alignment);
     out->bytes = piece->at + align_up(piece->count, alignment > 1 ? alignment : CACHE_LINE);
 }
 
 void expert_layout_make(struct expert_layout *out, const struct layer_weights *layer,
-                        uint32_t expert, const struct async_reader *reader)
+                        uint32_t expert, const size_t *alignments)
 {
     struct span_of_file spans[EXPERT_ARRAYS];
     size_t count = sorted_spans(spans, layer, expert);
@@ -79,8 +79,8 @@ void expert_layout_make(struct expert_layout *out, const struct layer_weights *l
         const struct span_of_file *span = &spans[i];
         struct expert_piece *piece = out->piece_count ? &out->pieces[out->piece_count - 1] : NULL;
         if (!piece || piece->file != span->file || span->offset > end + gap) {
-            if (piece) close_piece(out, end, reader);
-            size_t alignment = async_reader_alignment(reader, span->file);
+            if (piece) close_piece(out, end, alignments);
+            size_t alignment = alignments ? alignments[span->file] : 1;
             piece = &out->pieces[out->piece_count++];
             *piece = (struct expert_piece){ .file = span->file,
                                             .offset = span->offset - span->offset % alignment,
@@ -90,7 +90,7 @@ void expert_layout_make(struct expert_layout *out, const struct layer_weights *l
         out->arrays[span->index] = piece->at + (size_t)(span->offset - piece->offset);
         if (span->offset + span->bytes > end) end = span->offset + span->bytes;
     }
-    if (count > 0) close_piece(out, end, reader);
+    if (count > 0) close_piece(out, end, alignments);
 }
 
 static struct expert_view view_of(const struct layer_weights *layer, const uint8_t **arrays)

@@ -12,7 +12,6 @@
 #define EXPERTS_LAYOUT_H
 
 #include "backend/backend.h"
-#include "io/async_read.h"
 #include "io/file_map.h"
 #include "model/weights.h"
 
@@ -37,9 +36,9 @@ struct expert_layout {
     uint64_t array_bytes;         /* of the expert itself */
 };
 
-/* A pure function of its arguments; `reader` knows the files' alignments. */
+/* A pure function of its arguments.  alignments: [files] of the reads; NULL: they need none. */
 void expert_layout_make(struct expert_layout *out, const struct layer_weights *layer,
-                        uint32_t expert, const struct async_reader *reader);
+                        uint32_t expert, const size_t *alignments);
 
 /* The expert in a slot of that layout. */
 struct expert_view expert_layout_view(const struct expert_layout *layout,

@@ -19,7 +19,7 @@
  *       └──────────────────────────────────────────────────┘
  *
  * The mode (resident, mapped, streamed) is chosen from the sizes when the store is opened
- * (mode.h).  In every mode an expert is read at its first use; the read of a mapped expert faults
+ * (placement.h).  In every mode an expert is read at its first use; the read of a mapped expert faults
  * its pages in, so that all modes wait, read ahead, count and fail in the same way.
  *
  * A visit works with as few slots as the plan gives (slot_plan.h), however many experts it
@@ -31,7 +31,7 @@
 #define EXPERTS_STORE_H
 
 #include "backend/backend.h"
-#include "experts/mode.h"
+#include "experts/placement.h"
 #include "io/async_read.h"
 #include "model/weights.h"
 
@@ -99,14 +99,10 @@ struct expert_store_options {
     bool unchecked;        /* ignore the checksums of the packed layout */
     enum read_engine_kind engine;
     enum expert_ahead { AHEAD_MEASURED, AHEAD_NEVER, AHEAD_ALWAYS } ahead;
-    const struct clock *clock;   /* NULL: the system clock */
-    read_engine_factory factory; /* NULL: as `engine` says; for tests */
-    enum expert_mode_choice {
-        MODE_BY_SIZE,
-        MODE_RESIDENT,
-        MODE_MAPPED
-    } mode;                /* opening fails if the budget is too small for it */
-    struct tracer *tracer; /* receives reads; may be NULL */
+    const struct clock *clock;    /* NULL: the system clock */
+    read_engine_factory factory;  /* NULL: as `engine` says; for tests */
+    enum expert_mode_choice mode; /* opening fails if the budget is too small for it */
+    struct tracer *tracer;        /* receives reads; may be NULL */
 };
 
 /* A budget below what one token needs in one layer, and two experts more, is refused. */

@@ -69,7 +69,8 @@ void ahead_judge(struct expert_store *store, const struct expert_request *reques
 /* Nothing is missing, or read-ahead is disabled. */
 static bool is_idle(const struct expert_store *store)
 {
-    bool complete = store->plan.resident && store->present == store->plan.slot_count;
+    bool complete =
+        store->placement.plan.resident && store->present == store->placement.plan.slot_count;
     return complete || store->options.ahead == AHEAD_NEVER;
 }
 

@@ -6,7 +6,7 @@ static bool slot_is_sound(const struct expert_store *store, uint32_t index)
     if (slot->state == SLOT_EMPTY)
         return slot->place == NO_PLACE && slot->leases == 0 && slot->pieces_left == 0;
     if (slot->place >= store->layers * store->experts) return false;
-    const struct slot_class *class = &store->plan.classes[class_of(store, slot->place)];
+    const struct slot_class *class = &store->placement.plan.classes[class_of(store, slot->place)];
     if (index < class->first_slot || index >= class->first_slot + class->count) return false;
     if (store->slot_of[slot->place] != index) return false;
     if (slot->leases > 0 && slot->state != SLOT_READY) return false;
@@ -17,8 +17,8 @@ static bool slot_is_sound(const struct expert_store *store, uint32_t index)
 /* Each class's stack of empty slots holds its empty slots and nothing else. */
 static bool empties_are_sound(const struct expert_store *store)
 {
-    for (size_t c = 0; c < store->plan.class_count; c++) {
-        const struct slot_class *class = &store->plan.classes[c];
+    for (size_t c = 0; c < store->placement.plan.class_count; c++) {
+        const struct slot_class *class = &store->placement.plan.classes[c];
         size_t empty = 0;
         for (size_t i = 0; i < class->count; i++)
             empty += store->slots[class->first_slot + i].state == SLOT_EMPTY;
@@ -35,7 +35,7 @@ static bool empties_are_sound(const struct expert_store *store)
 bool expert_store_check_invariants(const struct expert_store *store)
 {
     size_t ready = 0, failed = 0, under_way = 0, held = 0;
-    for (uint32_t i = 0; i < store->plan.capacity; i++) {
+    for (uint32_t i = 0; i < store->placement.plan.capacity; i++) {
         if (!slot_is_sound(store, i)) return false;
         ready += store->slots[i].state == SLOT_READY;
         failed += store->slots[i].state == SLOT_FAILED;

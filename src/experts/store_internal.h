@@ -13,7 +13,6 @@
 #include "experts/eviction.h"
 #include "experts/layout.h"
 #include "experts/prefetch.h"
-#include "experts/slot_plan.h"
 #include "experts/store.h"
 #include "experts/warm_memory.h"
 
@@ -75,26 +74,21 @@ struct expert_store {
     struct expert_store_options options;
     struct arena arena;
     struct async_reader *reader;
-    enum expert_mode mode;
-    struct file_map *maps; /* [files] of a mapped store, else NULL */
-    bool direct;
-    uint64_t stage_bytes;     /* of the reader's buffers */
+    struct expert_placement placement;
+    struct file_map *maps;    /* [files] of a mapped store, else NULL */
     uint32_t layers, experts; /* experts per layer */
     struct eviction eviction; /* without tables while nothing can be evicted */
     uint64_t policy_bytes;    /* of its tables */
 
-    uint64_t *layer_bytes; /* [layers] of a slot */
-    struct slot_plan plan;
-    uint8_t *memory;
-    uint64_t memory_bytes; /* of the first plan; later ones take no more */
+    uint8_t *memory; /* placement.memory_bytes */
     struct memory_warmer warmer;
-    struct expert_slot *slots; /* [plan.capacity] */
-    struct slot_read *reads;   /* [plan.capacity] */
-    uint8_t *memory_states;    /* [plan.capacity] enum slot_memory */
+    struct expert_slot *slots; /* [placement.plan.capacity] */
+    struct slot_read *reads;   /* [placement.plan.capacity] */
+    uint8_t *memory_states;    /* [placement.plan.capacity] enum slot_memory */
     uint32_t *slot_of;         /* [layers x experts], NO_SLOT: not in memory */
-    uint32_t *empty;           /* [plan.capacity] those of a class from its first slot on */
-    size_t *empty_count;       /* [classes, at most layers] */
-    size_t present, failed;    /* slots READY, FAILED */
+    uint32_t *empty;        /* [placement.plan.capacity] those of a class from its first slot on */
+    size_t *empty_count;    /* [classes, at most layers] */
+    size_t present, failed; /* slots READY, FAILED */
     struct victim victims[VICTIMS_MAX];
     size_t victim_count, victim_next;
 
@@ -138,7 +132,7 @@ static inline uint32_t layer_of(const struct expert_store *store, uint32_t place
 
 static inline uint32_t class_of(const struct expert_store *store, uint32_t place)
 {
-    return store->plan.class_of[layer_of(store, place)];
+    return store->placement.plan.class_of[layer_of(store, place)];
 }
 
 /* ------------------------------------------------------------ store_slots.c */

@@ -7,7 +7,7 @@
 void reading_layout(struct expert_layout *out, const struct expert_store *store, uint32_t place)
 {
     expert_layout_make(out, &store->options.layers[layer_of(store, place)], place % store->experts,
-                       store->reader);
+                       store->placement.alignments);
 }
 
 /* Called by a thread of the reader, which is safe: the place of a slot does not change while the
@@ -40,9 +40,9 @@ static void register_memory(struct expert_store *store, uint32_t index, uint32_t
                             uint8_t *memory)
 {
     if (store->memory_states[index] == MEMORY_REGISTERED) return;
-    if (store->mode == EXPERTS_STREAMED)
-        memory_warmer_start(&store->warmer, &store->plan, store->memory);
-    const struct slot_class *class = &store->plan.classes[class_of(store, place)];
+    if (store->placement.mode == EXPERTS_STREAMED)
+        memory_warmer_start(&store->warmer, &store->placement.plan, store->memory);
+    const struct slot_class *class = &store->placement.plan.classes[class_of(store, place)];
     if (store->memory_states[index]++ == MEMORY_TOUCHED)
         async_reader_register_buffer(store->reader, index, memory, class->bytes);
 }

@@ -4,21 +4,21 @@ void slots_reset(struct expert_store *store)
 {
     size_t places = (size_t)store->layers * store->experts;
     for (size_t i = 0; i < places; i++) store->slot_of[i] = NO_SLOT;
-    for (size_t c = 0; c < store->plan.class_count; c++) {
-        const struct slot_class *class = &store->plan.classes[c];
+    for (size_t c = 0; c < store->placement.plan.class_count; c++) {
+        const struct slot_class *class = &store->placement.plan.classes[c];
         store->empty_count[c] = class->count;
         for (size_t i = 0; i < class->count; i++) /* the first slot is on top */
             store->empty[class->first_slot + i] =
                 (uint32_t)(class->first_slot + class->count - 1 - i);
     }
-    for (size_t i = 0; i < store->plan.capacity; i++)
+    for (size_t i = 0; i < store->placement.plan.capacity; i++)
         store->slots[i] = (struct expert_slot){ .place = NO_PLACE };
     store->present = store->failed = 0;
 }
 
 uint8_t *slots_memory(const struct expert_store *store, uint32_t slot, uint32_t place)
 {
-    const struct slot_class *class = &store->plan.classes[class_of(store, place)];
+    const struct slot_class *class = &store->placement.plan.classes[class_of(store, place)];
     return store->memory + class->memory_at + (slot - class->first_slot) * class->bytes;
 }
 
@@ -43,7 +43,7 @@ void slots_empty(struct expert_store *store, uint32_t index)
         store->counters.bytes_wasted += store->reads[index].bytes;
     }
     store->slot_of[slot->place] = NO_SLOT;
-    store->empty[store->plan.classes[c].first_slot + store->empty_count[c]++] = index;
+    store->empty[store->placement.plan.classes[c].first_slot + store->empty_count[c]++] = index;
     *slot = (struct expert_slot){ .place = NO_PLACE };
 }
 
@@ -92,7 +92,7 @@ void slots_begin_taking(struct expert_store *store)
 uint32_t slots_take(struct expert_store *store, uint32_t place, float distance)
 {
     uint32_t c = class_of(store, place);
-    const struct slot_class *class = &store->plan.classes[c];
+    const struct slot_class *class = &store->placement.plan.classes[c];
     if (store->empty_count[c] == 0) {
         if (store->victim_next == store->victim_count) find_victims(store, class);
         if (store->victim_count == 0) return NO_SLOT;

@@ -12,7 +12,7 @@ void visit_end(struct expert_store *store)
     store->pending_count = 0;
     store->missing.count = store->missing.next = 0;
     store->visit++;
-    for (uint32_t i = 0; store->failed > 0 && i < store->plan.capacity; i++)
+    for (uint32_t i = 0; store->failed > 0 && i < store->placement.plan.capacity; i++)
         if (store->slots[i].state == SLOT_FAILED) slots_empty(store, i);
 }
 
@@ -49,7 +49,7 @@ void expert_visit_begin(struct expert_visit *visit, struct expert_store *store,
     reading_collect(store, false);
     visit_end(store);
     ahead_judge(store, request, now);
-    if (!store->plan.resident)
+    if (!store->placement.plan.resident)
         eviction_visit(&store->eviction, request->layer, request->uses, request->rows);
     store->visit_layer = request->layer;
     store->visit_rows = request->rows;
@@ -73,7 +73,7 @@ void expert_visit_begin(struct expert_visit *visit, struct expert_store *store,
 static size_t lease_limit(const struct expert_store *store, uint32_t layer, size_t capacity)
 {
     if (store->missing.next == store->missing.count) return capacity;
-    size_t slots = store->plan.classes[store->plan.class_of[layer]].count;
+    size_t slots = store->placement.plan.classes[store->placement.plan.class_of[layer]].count;
     return min_size(capacity, max_size(slots / 2, 1));
 }
 
@@ -139,7 +139,7 @@ size_t expert_visit_next(struct expert_visit *visit, struct expert_lease *leases
         if (*status == MF_OK && !wait_for_reads(store))
             *status = fail(why, MF_ERR_ARGUMENT,
                            "all %zu slots are leased; a lease must end before the visit goes on",
-                           store->plan.slot_count);
+                           store->placement.plan.slot_count);
         if (*status != MF_OK) visit_end(store);
     }
     return 0;

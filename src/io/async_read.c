@@ -174,17 +174,37 @@ static enum read_traces choose_traces(int descriptor)
     return known ? TRACES_FLAG : TRACES_ADVICE;
 }
 
-static void open_source(struct read_source *source, const struct file *file,
-                        const struct async_reader_options *options)
+/* -1: none. */
+static int descriptor_of(const struct file *file)
+{
+    if (!file->handle || !file->files->descriptor) return -1;
+    return file->files->descriptor(file->files->user, file->handle);
+}
+
+size_t async_read_alignment(const struct file *file)
 {
     enum { ALIGNMENT_MAX = 4096 }; /* slots begin at pages */
+    int descriptor = descriptor_of(file);
+    size_t alignment = descriptor < 0 ? 0 : direct_alignment(descriptor);
+    if (alignment == 0 || alignment > ALIGNMENT_MAX) return 1;
+    int direct = open_direct(descriptor);
+    if (direct < 0) return 1;
+    close(direct);
+    return alignment;
+}
+
+static void open_source(struct read_source *source, const struct async_reader_options *options,
+                        size_t index)
+{
+    const struct file *file = &options->files[index];
     *source = (struct read_source){ .file = file, .descriptor = -1, .direct = -1, .alignment = 1 };
-    if (!file->handle || !file->files->descriptor) return;
-    source->descriptor = file->files->descriptor(file->files->user, file->handle);
+    source->descriptor = descriptor_of(file);
     if (source->descriptor < 0) return;
     if (options->uncached) source->traces = choose_traces(source->descriptor);
-    size_t alignment = options->direct ? direct_alignment(source->descriptor) : 0;
-    if (alignment == 0 || alignment > ALIGNMENT_MAX) return;
+    if (!options->direct) return;
+    size_t alignment =
+        options->alignments ? options->alignments[index] : async_read_alignment(file);
+    if (alignment == 1) return;
     source->direct = open_direct(source->descriptor);
     if (source->direct >= 0) source->alignment = alignment;
 }
@@ -199,8 +219,7 @@ static mf_status open_sources(struct async_reader *r, const struct async_reader_
     r->sources = allocator->allocate(allocator->user, bytes, CACHE_LINE);
     if (!r->sources) return fail_memory(why, bytes);
     r->source_count = options->file_count;
-    for (size_t i = 0; i < options->file_count; i++)
-        open_source(&r->sources[i], &options->files[i], options);
+    for (size_t i = 0; i < options->file_count; i++) open_source(&r->sources[i], options, i);
     return MF_OK;
 }
 

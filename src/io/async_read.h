@@ -66,7 +66,8 @@ struct async_reader_options {
     const struct file *files; /* borrowed; must stay open and in place */
     size_t file_count;
     enum read_engine_kind engine;
-    bool direct;               /* bypass the page cache where the file allows it */
+    bool direct;               /* bypass the page cache where the file allows it … */
+    const size_t *alignments;  /* … [files] as async_read_alignment says; NULL: asked for */
     bool uncached;             /* reads through the page cache leave no pages of their own behind */
     const struct clock *clock; /* NULL: the system clock */
     read_engine_factory factory; /* NULL: as `engine` says */
@@ -95,6 +96,9 @@ void async_reader_activity(struct async_reader *reader, struct read_activity *ou
 
 /* Reads submitted and not yet returned by wait. */
 size_t async_reader_outstanding(const struct async_reader *reader);
+
+/* Alignment that direct reads of a file need; 1: it can only be read through the page cache. */
+size_t async_read_alignment(const struct file *file);
 
 /* Alignment of direct reads of this file; 1: the file is read through the page cache. */
 size_t async_reader_alignment(const struct async_reader *reader, uint32_t file);

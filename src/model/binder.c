@@ -245,6 +245,20 @@ static mf_status read_tensor(const uint8_t **out, const struct binder *b,
     return tensor_read(b->source->directory, tensor, bytes, why);
 }
 
+void binder_count(const struct binder *binder, uint64_t count, size_t size)
+{
+    if (binder->tally) arena_tally_take(binder->tally, count, size);
+}
+
+/* Matrices stay as they are, vectors become f32 beside what the file has. */
+static void count_origin(const struct binder *binder, const struct weight_origin *origin)
+{
+    const struct tensor *const parts[] = { origin->values, origin->scales, origin->biases };
+    for (size_t i = 0; i < COUNT_OF(parts); i++)
+        if (parts[i]) binder_count(binder, parts[i]->bytes, 1);
+    if (origin->vector) binder_count(binder, origin->shape.cols, sizeof(float));
+}
+
 void binder_describe(struct weight *out, const struct binder *binder,
                      const struct weight_origin *origin)
 {
@@ -253,6 +267,7 @@ void binder_describe(struct weight *out, const struct binder *binder,
     out->values = &not_read;
     struct weight_origin *listed = &binder->listing->origins[binder->listing->origin_count++];
     *listed = *origin;
+    count_origin(binder, origin);
 }
 
 mf_status binder_read_matrix(struct weight *out, const struct binder *binder,

@@ -17,7 +17,9 @@ struct binder {
     uint32_t tile_rows, tile_cols; /* of FP8's scales */
     bool keeps_norms;              /* written by MLX or as GGUF: norms hold 1 + w already */
     struct arena *arena;
-    struct weights *listing; /* gets the origins instead of data; NULL: data is read */
+    struct weights *listing;   /* gets the origins instead of data; NULL: data is read */
+    struct arena_tally *tally; /* of a listing: what the data would take of the arena; NULL: what
+                                  is listed is not kept */
 };
 
 /* Where a matrix is: `shape` without data, and the tensors that hold it. */
@@ -43,6 +45,9 @@ void binder_name(char out[TENSOR_NAME_MAX], const char *prefix, const char *name
 /* The name of a rule's tensor in this checkpoint; false when it cannot have one. */
 bool binder_rule_name(char out[TENSOR_NAME_MAX], const struct binder *binder,
                       const struct tensor_rule *rule, uint32_t layer);
+
+/* Counts what a listing does not take. */
+void binder_count(const struct binder *binder, uint64_t count, size_t size);
 
 /* Lists where a weight comes from and marks it as bound, without data. */
 void binder_describe(struct weight *out, const struct binder *binder,

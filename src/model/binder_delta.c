@@ -26,6 +26,14 @@ static mf_status new_rows(struct weight *out, const struct binder *b, const stru
     return complete ? MF_OK : fail_memory(why, rows * like->row_bytes);
 }
 
+/* What new_rows takes, of a fused matrix that was described. */
+static void count_rows(const struct binder *b, const struct weight_origin *like, uint64_t rows)
+{
+    binder_count(b, rows, like->shape.row_bytes);
+    if (like->scales) binder_count(b, rows, like->shape.scale_row_bytes);
+    if (like->biases) binder_count(b, rows, like->shape.scale_row_bytes);
+}
+
 static void copy_rows(struct weight *to, uint64_t to_row, const struct weight *from,
                       uint64_t from_row, uint64_t count)
 {
@@ -81,11 +89,16 @@ mf_status binder_bind_fused_delta(struct weight weights[WEIGHT_COUNT], const str
     arena_init(&scratch, binder->arena->allocator);
     struct binder reading = *binder;
     reading.arena = &scratch;
+    reading.tally = NULL;
     struct weight fused = { 0 };
     mf_status status = binder_read_matrix(&fused, &reading, &need, why);
-    if (binder->listing) { /* both weights are bound, by one tensor; nothing was read */
-        if (status == MF_OK) *first = *second = fused;
-        return status;
+    if (status == MF_OK && binder->listing) { /* both weights are bound by one tensor, not read */
+        const struct weights *listing = binder->listing;
+        const struct weight_origin *origin = &listing->origins[listing->origin_count - 1];
+        count_rows(binder, origin, need.rows - second_rows);
+        count_rows(binder, origin, second_rows);
+        *first = *second = fused;
+        return MF_OK;
     }
     if (status == MF_OK) status = new_rows(first, binder, &fused, need.rows - second_rows, why);
     if (status == MF_OK) status = new_rows(second, binder, &fused, second_rows, why);

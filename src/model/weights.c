@@ -398,18 +398,21 @@ mf_status weights_bind(struct weights *out, const struct weights_source *source,
 {
     const struct model_config *config = source->config;
     *out = (struct weights){ .gguf = !source->config_json, .keeps_norms = norms_are_kept(source) };
+    struct arena_tally tally = ARENA_TALLY_STARTED;
     struct binder b = { .source = source,
                         .gguf = out->gguf,
                         .keeps_norms = out->keeps_norms,
                         .arena = arena,
-                        .listing = source->describe ? out : NULL };
+                        .listing = source->describe ? out : NULL,
+                        .tally = source->describe ? &tally : NULL };
     mf_status status = find_naming(&b, why);
     if (status == MF_OK) status = read_quantization(&b, why);
     if (status != MF_OK) return status;
-    arena_start_block(arena); /* `moeflux inspect` must be able to tell what follows */
+    arena_start_block(arena); /* so that what follows takes as much as the tally says */
     size_t before = arena->total_bytes;
     size_t slots_max = ((size_t)config->layer_count + 1) * WEIGHT_COUNT;
     out->layers = ARENA_NEW(arena, struct layer_weights, config->layer_count);
+    binder_count(&b, config->layer_count, sizeof *out->layers);
     if (source->describe) out->origins = ARENA_NEW(arena, struct weight_origin, slots_max);
     if (!out->layers || (source->describe && !out->origins))
         return fail_memory(why, config->layer_count * sizeof *out->layers);
@@ -419,7 +422,7 @@ mf_status weights_bind(struct weights *out, const struct weights_source *source,
     for (uint32_t i = 0; i < config->layer_count && status == MF_OK; i++)
         status = bind_layer(&out->layers[i], &b, i, why);
     if (status != MF_OK) return status;
-    out->resident_bytes = arena->total_bytes - before;
+    out->resident_bytes = source->describe ? tally.total_bytes : arena->total_bytes - before;
     report_ignored(out, source);
     return MF_OK;
 }

@@ -49,10 +49,10 @@ struct weight_origin {
 struct weights {
     struct weight weights[WEIGHT_COUNT]; /* SCOPE_MODEL: embedding, final norm, head */
     struct layer_weights *layers;        /* [layer_count] */
-    uint64_t resident_bytes;
-    size_t ignored_count; /* tensors of the checkpoint that no rule uses */
-    bool gguf;            /* the tensors have GGUF's names */
-    bool keeps_norms;     /* norms hold 1 + w, not w, where the family makes the difference */
+    uint64_t resident_bytes;             /* of all data, also where it was only described */
+    size_t ignored_count;                /* tensors of the checkpoint that no rule uses */
+    bool gguf;                           /* the tensors have GGUF's names */
+    bool keeps_norms; /* norms hold 1 + w, not w, where the family makes the difference */
 
     /* Only where the source was to be described. */
     struct weight_origin *origins;

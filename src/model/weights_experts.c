@@ -44,6 +44,7 @@ static mf_status new_extents(const struct extent **out, struct extent **fill,
 {
     uint32_t count = b->source->config->experts;
     *fill = ARENA_NEW(b->arena, struct extent, count);
+    binder_count(b, count, sizeof **fill);
     if (!*fill) return fail_memory(why, count * sizeof **fill);
     *out = *fill;
     return MF_OK;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -61,6 +62,7 @@ static struct run spawn(const char *path, const char *const *words, const char *
 {
     int in = open_input(input), out = memfd_create("out", 0), err = memfd_create("err", 0);
     struct run run;
+    struct rusage usage;
     int status;
     pid_t child = fork();
 
@@ -73,7 +75,8 @@ static struct run spawn(const char *path, const char *const *words, const char *
         _exit(127);
     }
     close(in);
-    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(wait4(child, &status, 0, &usage), child);
+    run.peak_kib = usage.ru_maxrss;
     run.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     run.out = take_text(out, &run.out_length);
     run.err = take_text(err, &run.err_length);

@@ -17,6 +17,7 @@ struct run {
     int code;
     char *out, *err; /* terminated */
     size_t out_length, err_length;
+    long peak_kib; /* of the resident set */
 };
 
 /* `input` NULL: stdin is /dev/null.  `words` ends with NULL. */

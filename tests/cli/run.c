@@ -2,6 +2,7 @@
 #include "program.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void raw_text_is_continued(void **state)
@@ -252,6 +253,32 @@ static void streams_may_be_closed(void **state)
     run_free(&run);
 }
 
+/* Weights, buffers, state and slots within 12 MiB; 16 more for program, libraries and tokenizer. */
+static void memory_limits_the_peak_resident_set(void **state)
+{
+    enum { LIMIT_MIB = 12, PROGRAM_MIB = 16 };
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    puts("SKIPPED: a sanitizer's own memory is in the resident set");
+    skip();
+#endif
+    unsetenv("MALLOC_PERTURB_"); /* Meson's: it touches memory that the program reserves only */
+    char prompt[4096] = "";
+    while (strlen(prompt) < 2000) strcat(prompt, "Once upon a time there was a little boy. ");
+    struct run question = PROGRAM(NULL, "run", "--memory", "12M", "-t", "2", "--temp", "0",
+                                  "What is the capital of France?");
+    struct run story =
+        PROGRAM(prompt, "run", "--raw", "-f", "-", "--memory", "12M", "-t", "2", "-n", "40");
+    assert_int_equal(question.code, 0);
+    assert_contains(question.out, "Paris");
+    assert_int_equal(story.code, 0);
+    printf("peak resident sets: %ld KiB, %ld KiB\n", question.peak_kib, story.peak_kib);
+    assert_true(question.peak_kib < (LIMIT_MIB + PROGRAM_MIB) * 1024);
+    assert_true(story.peak_kib < (LIMIT_MIB + PROGRAM_MIB) * 1024);
+    run_free(&question);
+    run_free(&story);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -267,6 +294,7 @@ int main(void)
         cmocka_unit_test(statistics_are_a_table_when_asked),
         cmocka_unit_test(wrong_usage_is_refused),
         cmocka_unit_test(streams_may_be_closed),
+        cmocka_unit_test(memory_limits_the_peak_resident_set),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
