@@ -1,7 +1,7 @@
 #include "base/checksum.h"
 
-/* Compiled in from Debian's header: the state lies in our own memory, so its size must be
- * known here, which the shared library does not promise. */
+/* Inlined from the header: struct checksum embeds the state, and the shared library guarantees no
+ * size for it. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -20,7 +20,7 @@ static const XXH3_state_t *state_in(const struct checksum *checksum)
     return (const XXH3_state_t *)(const void *)checksum->state;
 }
 
-/* A reset state serves both widths: what is added is the same. */
+/* One reset serves both widths: the 64-bit and the 128-bit digest share the state. */
 void checksum_begin(struct checksum *checksum)
 {
     *checksum = (struct checksum){ 0 }; /* XXH3 reads a field that a reset leaves alone */

@@ -24,8 +24,8 @@ static int descriptor_of(void *handle)
 static int posix_open(void *user, const char *path, void **handle, uint64_t *size)
 {
     (void)user;
-    /* O_NONBLOCK: opening a FIFO would wait for a writer.  It is taken back afterwards, because
-     * io_uring answers EAGAIN instead of reading a file that has it. */
+    /* O_NONBLOCK, because opening a FIFO would wait for a writer; removed after the open, because
+     * io_uring returns EAGAIN for reads of such a descriptor. */
     int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (descriptor < 0) return -errno;
     struct stat info;
@@ -39,8 +39,7 @@ static int posix_open(void *user, const char *path, void **handle, uint64_t *siz
         close(descriptor);
         return -problem;
     }
-    /* Readers here know what they want and ask for it whole: the kernel's guess at what comes
-     * next would be experts that no router has chosen. */
+    /* No read-ahead by the kernel: it would fetch experts that no router has chosen. */
     posix_fadvise(descriptor, 0, 0, POSIX_FADV_RANDOM);
     *handle = handle_of(descriptor);
     *size = (uint64_t)info.st_size;
@@ -129,7 +128,7 @@ void file_forget(const struct file *file)
     if (descriptor >= 0) posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
 }
 
-/* Of an open file, which it closes. */
+/* Reads an open file and closes it. */
 static mf_status read_whole_new(char **out, size_t *length, struct file *file, size_t limit,
                                 mf_error *why)
 {

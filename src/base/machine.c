@@ -23,7 +23,8 @@ static unsigned allowed_cores(void)
     return online > 0 ? (unsigned)online : 1;
 }
 
-/* A thread more than the quota pays for stops all of them for the rest of a period. */
+/* Allowed by affinity and quota.  One thread beyond the quota gets all of them throttled for the
+ * rest of each period. */
 static unsigned usable_cores(const struct machine_limits *limits)
 {
     unsigned cores = allowed_cores();
@@ -59,7 +60,7 @@ static void probe_memory(struct machine *m, const struct machine_limits *limits)
 
 #if defined(__x86_64__)
 
-/* Linux keeps the 8 KiB of tile state from a process that has not asked for it. */
+/* Linux requires a process to request the 8 KiB of AMX tile state. */
 static bool amx_permitted(void)
 {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };

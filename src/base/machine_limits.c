@@ -25,7 +25,7 @@ static double read_number(const char *directory, const char *name)
     return read_line(line, sizeof line, directory, name) ? strtod(line, NULL) : 0;
 }
 
-/* Microseconds of CPU time in a period of as many; neither is 0. */
+/* `quota` µs of CPU time per `period` µs; not positive: no quota. */
 static void apply_quota(struct machine_limits *out, double quota, double period)
 {
     if (quota > 0 && period > 0 && quota / period < out->cpus) out->cpus = quota / period;
@@ -53,8 +53,8 @@ static void apply_group(struct machine_limits *out, const char *directory)
     apply_memory(out, directory, "memory.limit_in_bytes");
 }
 
-/* The group and those above it.  In a container the path may be the host's while the root is the
- * container's own group: directories that are not there limit nothing. */
+/* The group and its ancestors.  In a container the path may be that of the host while the mount
+ * shows the container's own group: missing directories set no limit. */
 static void apply_path(struct machine_limits *out, const char *mount, const char *group)
 {
     char directory[LIMIT_PATH_BYTES];

@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* A count that threads wait to see change.  On its own cache line: waiters spin on it. */
+/* A counter whose change threads wait for; on its own cache line, because waiters spin on it. */
 struct signal {
     _Alignas(CACHE_LINE) atomic_uint value;
     atomic_uint sleepers;
@@ -60,16 +60,15 @@ static void futex_wake_all(atomic_uint *address)
     syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Spins cost what others could use the core for, waking a sleeper costs some 20 µs.  So one
- * spins about that long at first; and up to 150 µs as long as those who slept were woken so
- * soon that it would have been enough. */
+/* Waking a sleeping thread costs about 20 µs, so a waiter first spins that long.  The limit rises
+ * to 150 µs while sleepers are woken so soon that a longer spin would have avoided the sleep. */
 enum { SPINS_FEW = 600, SPINS_MANY = 4000 };
 static const double worth_spinning_seconds = 200e-6;
 
-/* Whether the value has come to differ from `seen` while this thread was awake.  Acquire: what the
- * other workers wrote before the bump is visible after it.  Where workers share CPUs the one that
- * is waited for may not be running: spinning would keep it from its CPU, so the CPU is given away
- * twice (a worker that is about to arrive then does) and the thread sleeps. */
+/* Spins until the value differs from `seen`; false: the caller must sleep.  Acquire: writes of
+ * other workers before the bump are visible after it.  With more workers than CPUs the awaited
+ * worker may not be running, and spinning would occupy its CPU: the thread yields twice, enough for
+ * a worker that is about to arrive, and then sleeps. */
 static bool signal_spin(struct signal *signal, unsigned seen)
 {
     enum { YIELDS = 2 };
@@ -149,8 +148,7 @@ static mf_status start_thread(struct thread_pool *pool, mf_error *why)
     return MF_OK;
 }
 
-/* CPUs that this thread, and those that it starts, may use; more than any pool has where that is
- * not known. */
+/* CPUs in the affinity mask; a number above every pool size if it cannot be read. */
 static unsigned allowed_cpus(void)
 {
     cpu_set_t set;

@@ -2,9 +2,9 @@
 
 #include "base/status.h"
 
-/* Room of a worker for one step: a prompt's reads all experts of all layers, which is two
- * events each, and computes them in three parts.  Handed over long before that, while they
- * are in the caches. */
+/* EVENTS: capacity of a worker's buffer, enough for a step of a prompt, which reads all experts of
+ * all layers (two events each) and computes each in three parts.  Between steps a buffer is flushed
+ * from EVENTS_KEPT on, while its events are still in the CPU's caches. */
 enum { EVENTS = 1 << 16, EVENTS_KEPT = 1 << 7 };
 
 static size_t events_bytes(const struct tracer *tracer)
@@ -28,7 +28,7 @@ static mf_status take_buffers(struct tracer *tracer, mf_error *why)
     return MF_OK;
 }
 
-/* Both clocks at one moment: of a few attempts the one that was interrupted least. */
+/* Reads both clocks at the same time: the attempt with the smallest gap of several. */
 static void read_clocks(const struct tracer *tracer, uint64_t *tick, uint64_t *ns)
 {
     uint64_t least = UINT64_MAX;
@@ -94,7 +94,7 @@ double tracer_tick_seconds(const struct tracer *tracer)
 static uint64_t ns_of(const struct tracer *tracer, uint64_t tick, double tick_ns)
 {
     if (!tracer->use_counter) return tick;
-    /* Not before the first tick, or this is the counter of a core that is behind. */
+    /* A core whose counter lags may report a tick before the first one. */
     uint64_t since = tick > tracer->first_tick ? tick - tracer->first_tick : 0;
     return tracer->first_ns + (uint64_t)((double)since * tick_ns);
 }
@@ -153,7 +153,7 @@ const char *stage_name(mf_stage stage)
     return (unsigned)stage < MF_STAGE_COUNT ? names[stage] : "?";
 }
 
-/* Where the next event of a worker goes, its kind, layer and worker set; NULL: no room. */
+/* The next free event of a worker, with kind, layer and worker set; NULL: the buffer is full. */
 static mf_trace_event *trace_next(struct tracer *tracer, unsigned worker, mf_trace_kind kind)
 {
     struct trace_buffer *buffer = &tracer->buffers[worker];

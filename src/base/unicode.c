@@ -162,7 +162,7 @@ static size_t copy(char *out, const char *text)
     return length;
 }
 
-/* For comparisons: "ß" is "ss". */
+/* Case folding for comparisons; "ß" becomes "ss". */
 static size_t fold(char *out, utf8proc_int32_t c)
 {
     utf8proc_int32_t codes[UNICODE_CASE_BYTES / 4];
