@@ -1,4 +1,5 @@
-/* ancestors.h: the layout of the project's ancestors into a tensor directory.
+/* ancestors.h: reads the file layout of the ancestors (the earlier engines of this project) into a
+ * tensor directory.
  *
  *     artifacts/model_weights.bin     every tensor but the experts
  *     artifacts/model_weights.json    its manifest: name → offset, size, shape, dtype
@@ -19,8 +20,8 @@
  * H is the size of an input_layernorm, E the rows of a router (mlp.gate.weight),
  * both in the manifest, and I follows from the size of a layer file.
  *
- * A layer that has a router and no file is tolerated: its tensors are there, and
- * reading one says which file is missing. */
+ * A layer that has a router but no file is accepted: its tensors are listed, and reading one fails
+ * with the name of the missing file. */
 #ifndef CHECKPOINT_ANCESTORS_H
 #define CHECKPOINT_ANCESTORS_H
 
@@ -29,20 +30,20 @@
 struct ancestors_paths {
     const char *weights;  /* model_weights.bin */
     const char *manifest; /* model_weights.json */
-    const char *experts;  /* the directory with packed_experts, or NULL: none are wanted */
-    bool two_bit;         /* take packed_experts_2bit even if packed_experts is there */
+    const char *experts;  /* directory that contains packed_experts; NULL: skip experts */
+    bool two_bit;         /* use packed_experts_2bit even if packed_experts exists */
 };
 
-/* All tensors into `directory`, which was initialised and is empty; finished when
- * this returns MF_OK.  After a failure it is still to be freed. */
+/* Adds all tensors to `directory`, which is initialised and empty, and finishes it.  The caller
+ * frees it, also after a failure. */
 mf_status ancestors_open(struct tensor_directory *directory, const mf_files *files,
                          const struct ancestors_paths *paths, mf_error *why);
 
-/* The same with the usual names under `parent`, as drawn above. */
+/* The same with the names above under `parent`. */
 mf_status ancestors_open_parent(struct tensor_directory *directory, const mf_files *files,
                                 const char *parent, bool two_bit, mf_error *why);
 
-/* Whether `parent` has a manifest at its usual place. */
+/* Whether `parent`/artifacts/model_weights.json exists. */
 mf_status ancestors_probe(bool *present, const mf_files *files, const char *parent, mf_error *why);
 
 #endif

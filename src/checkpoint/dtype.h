@@ -5,15 +5,14 @@
 #include "base/json.h"
 #include "checkpoint/tensor_directory.h"
 
-/* Names a tensor in messages; a long name does not push the reason out. */
+/* printf format of a tensor in messages; cuts long names so that the reason fits. */
 #define TENSOR_NAMED "%s: tensor %.128s"
 
-/* The format called `name`; FORMAT_COUNT for one that we cannot compute with.
- * *bits of an element; 0 for an unknown type. */
+/* The format called `name`; FORMAT_COUNT if no kernel supports it.  *bits: per element; 0 for an
+ * unknown type. */
 enum format dtype_find(unsigned *bits, const char *name);
 
-/* True if the tensor's shape times `bits` is exactly `bytes`; always for 0 bits,
- * where there is nothing to compare. */
+/* Whether the tensor's elements of `bits` each take exactly `bytes`; true if `bits` is 0. */
 bool dtype_size_matches(const struct tensor *tensor, unsigned bits, uint64_t bytes);
 
 /* Format and shape from the fields "dtype" and "shape" of `entry`; *bits as dtype_find.  `path` and

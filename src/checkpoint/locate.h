@@ -1,14 +1,14 @@
-/* locate.h: which kind of checkpoint lies at a path, and where its weights begin.
+/* locate.h: finds out which kind of checkpoint a path holds, and its first weight file.
  *
  *     a file that begins with "GGUF"        GGUF, under any name
  *     a directory with moeflux.json         packed
  *     a directory with artifacts/           the ancestors' layout
  *     a directory with model*.safetensors   safetensors of Hugging Face or MLX
- *     a directory with one GGUF model       that file, or the first part of a split one; looked
- *                                           for one directory deeper where there is none
+ *     a directory with one GGUF model       that file, or the first part of a split one; searched
+ *                                           one directory deeper if there is none
  *
- * What is none of these is refused with a sentence that says what to do about it: pointers of
- * git-lfs, pipes and devices, parts of a checkpoint, weights in other formats. */
+ * Anything else is refused with a message that says what to do: git-lfs pointers, pipes and
+ * devices, incomplete checkpoints, weights in other formats. */
 #ifndef CHECKPOINT_LOCATE_H
 #define CHECKPOINT_LOCATE_H
 
@@ -26,11 +26,11 @@ struct checkpoint_place {
     char path[PATH_CAPACITY]; /* as given, or of a GGUF file in the directory given */
 };
 
-/* `path` is borrowed for the call.  The weights themselves are not looked at. */
+/* `path` is borrowed for the call.  No weights are read. */
 mf_status checkpoint_locate(struct checkpoint_place *out, const mf_files *files, const char *path,
                             mf_error *why);
 
-/* Whether the file begins with GGUF's magic; false where it cannot be read. */
+/* Whether the file begins with the magic of GGUF; false if it cannot be read. */
 bool checkpoint_is_gguf(const mf_files *files, const char *path);
 
 /* Whether `path` is a directory. */

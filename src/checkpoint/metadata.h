@@ -1,9 +1,8 @@
 /* metadata.h: the named values at the head of a GGUF file.
  *
- * A value is a number, a flag, a text, or an array of one of these.  The bytes
- * of all values stay as they were read, in one block; an entry says where its
- * value begins, so that a vocabulary of 150,000 tokens costs an array of
- * starts and no copies.
+ * A value is a number, a flag, a text, or an array of one of these.  The bytes of all values stay
+ * as read, in one block; an entry holds the offset of its value, so that a vocabulary of 150,000
+ * tokens costs one array of offsets and no copies.
  *
  *     uint64_t layers;
  *     metadata_need_count(&layers, metadata, "qwen3moe.block_count", 1, 1000, why);
@@ -12,7 +11,7 @@
  *     metadata_need_array(&tokens, metadata, "tokenizer.ggml.tokens", METADATA_TEXT, why);
  *     for (i < tokens.count) { struct metadata_text t = metadata_array_text(&tokens, i); … }
  *
- * A getter's message names file and key, what was found and what was expected.
+ * The message of a failed getter names the file, the key, what was found and what was expected.
  * Lifetime: everything returned is borrowed from the metadata. */
 #ifndef CHECKPOINT_METADATA_H
 #define CHECKPOINT_METADATA_H
@@ -85,8 +84,7 @@ struct metadata_array {
 void metadata_init(struct metadata *metadata, const mf_allocator *allocator);
 void metadata_free(struct metadata *metadata); /* a zeroed struct is legal */
 
-/* All values, but for those about the parts of a split file, as a GGUF file without
- * tensors; freed with free(). */
+/* All values except those about splitting, as a GGUF file without tensors; release with free(). */
 mf_status metadata_write_new(uint8_t **out, size_t *bytes, const struct metadata *metadata,
                              mf_error *why);
 
@@ -96,8 +94,8 @@ const struct metadata_entry *metadata_find(const struct metadata *metadata, cons
 /* "a text", "an array", … for messages; "nothing" for NULL. */
 const char *metadata_kind(const struct metadata_entry *entry);
 
-/* A whole number of any width between `low` and `high`.  need_: the key must be
- * there.  maybe_: *out stays as it is when it is not. */
+/* A whole number of any width, from `low` to `high`.  need_: a missing key is an error.  maybe_: it
+ * leaves *out unchanged. */
 mf_status metadata_need_count(uint64_t *out, const struct metadata *metadata, const char *key,
                               uint64_t low, uint64_t high, mf_error *why);
 mf_status metadata_maybe_count(uint64_t *out, const struct metadata *metadata, const char *key,
@@ -109,7 +107,7 @@ mf_status metadata_maybe_real(double *out, const struct metadata *metadata, cons
 mf_status metadata_maybe_flag(bool *out, const struct metadata *metadata, const char *key,
                               mf_error *why);
 
-/* A text, terminated; an error when it has a NUL inside. */
+/* A NUL-terminated text; an error if it contains a NUL. */
 mf_status metadata_need_text(const char **out, const struct metadata *metadata, const char *key,
                              mf_error *why);
 mf_status metadata_maybe_text(const char **out, const struct metadata *metadata, const char *key,
@@ -123,8 +121,8 @@ mf_status metadata_need_array(struct metadata_array *out, const struct metadata 
 mf_status metadata_maybe_array(struct metadata_array *out, const struct metadata *metadata,
                                const char *key, enum metadata_type kind, mf_error *why);
 
-/* Element `index` < count of an array of the kind that was asked for.  A u64
- * above INT64_MAX becomes INT64_MAX. */
+/* Element `index` < count of an array of the requested kind.  A u64 above INT64_MAX becomes
+ * INT64_MAX. */
 struct metadata_text metadata_array_text(const struct metadata_array *array, uint64_t index);
 int64_t metadata_array_int(const struct metadata_array *array, uint64_t index);
 

@@ -1,11 +1,10 @@
-/* name_table.h: which number has this name?
+/* name_table.h: hash table from names to numbers.
  *
- * Open addressing over borrowed names.  A checkpoint of 671B parameters has some
- * 90,000 tensors, and a hostile file chooses its names: the hash is keyed with
- * the address of the table, which no file can know, so that no file can make the
- * names collide.
+ * Open addressing over borrowed names.  A checkpoint of 671B parameters has about 90,000 tensors.
+ * The hash is keyed with the address of the table, so that a hostile file cannot choose names that
+ * collide.
  *
- * Lifetime: names stay where they are, and with their owner, while the table lives. */
+ * Lifetime: names belong to the caller and must not move while the table is in use. */
 #ifndef CHECKPOINT_NAME_TABLE_H
 #define CHECKPOINT_NAME_TABLE_H
 
@@ -30,9 +29,9 @@ struct name_table {
 void name_table_init(struct name_table *table, const mf_allocator *allocator);
 void name_table_free(struct name_table *table); /* usable again, empty */
 
-/* Gives `name` the number `number`, unless it has one.  *holder is the number it
- * has after the call, so `*holder != number` means that the name stood there
- * before.  After a failure the table is as it was. */
+/* Adds `name` with `number` unless the name is in the table.  *holder is its number after the call:
+ * `*holder != number` means that the name was there before.  After a failure the table is
+ * unchanged. */
 mf_status name_table_add(uint32_t *holder, struct name_table *table, const char *name,
                          size_t length, uint32_t number, mf_error *why);
 

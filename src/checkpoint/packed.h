@@ -1,24 +1,24 @@
-/* packed.h: moeflux's own layout of a model, in which an expert is one read.
+/* packed.h: moeflux's own layout of a model, in which each expert is one aligned read.
  *
  *     DIRECTORY/
- *       moeflux.json       the manifest: what lies where, a checksum for each
- *       resident.bin       the tensors that are not experts', each at a multiple of 64
+ *       moeflux.json       the manifest: offsets and checksums of all tensors and experts
+ *       resident.bin       all tensors except experts, each at a multiple of 64
  *       layer-NNN.bin      the experts of layer NNN, one blob each, at multiples of 4096
- *       config.json, …     configuration, tokenizer and template as they came; or
- *       metadata.gguf      the values of the GGUF file that it was made from
+ *       config.json, …     configuration, tokenizer and template, copied from the source; or
+ *       metadata.gguf      the values of the source GGUF file
  *
  *     blob   │gate: values│scales│biases│up: …│down: …│   padded to 4096
  *
- * Each array of a blob begins at a multiple of 64; those that the weight format does
- * not have take nothing.  Tensors keep the names and shapes that they had, so that the
- * model binds them as it binds the checkpoint's own.
+ * Each array of a blob begins at a multiple of 64; arrays that the weight format does not have take
+ * no space.  Tensors keep the names and shapes of the source, so that the model binds them in the
+ * same way.
  *
- * The layout's id names the order of the bytes inside a matrix.  There is one, "rows":
- * the rows of the weight format one after the other, as its publisher has them, which is
- * what the kernels read.  A layout or version that is not known here is refused.
+ * The layout id names the order of bytes inside a matrix.  There is one, "rows": the rows of the
+ * weight format in order, as published, which is what the kernels read.  An unknown layout or
+ * version is refused.
  *
- * Checksums are XXH3, 64 bits, as 16 hexadecimal digits.  A tensor's is over its bytes; an
- * expert's is over its arrays in the order of the blob, padding left out. */
+ * Checksums are XXH3, 64 bits, as 16 hexadecimal digits: of a tensor over its bytes, of an expert
+ * over its arrays in the order of the blob, without padding. */
 #ifndef CHECKPOINT_PACKED_H
 #define CHECKPOINT_PACKED_H
 
@@ -39,7 +39,7 @@ enum {
     PACKED_ARRAYS = 9,            /* of each: values, scales, biases */
 };
 
-/* Whose names the tensors have, and with them whether norms hold w or 1 + w. */
+/* The naming scheme of the tensors, which also says whether norms are stored as w or 1 + w. */
 enum packed_convention { PACKED_HUGGING_FACE, PACKED_MLX, PACKED_GGUF, PACKED_CONVENTIONS };
 
 struct packed_tensor {
@@ -74,12 +74,12 @@ struct packed_side_file {
     uint64_t bytes, checksum;
 };
 
-/* What the directory was made from.  Texts may not be NULL. */
+/* The source of the conversion.  No text is NULL. */
 struct packed_origin {
     const char *name;        /* of the checkpoint */
     const char *kind;        /* "safetensors", "GGUF", … */
     const char *fingerprint; /* 32 hexadecimal digits over what the files hold */
-    const char *experts;     /* "q4" and so on, or "as they were" */
+    const char *experts;     /* format of requantised experts, "q4" …, or "as they were" */
     const char *rest;
 };
 
@@ -105,25 +105,26 @@ void packed_layer_name(char out[PACKED_NAME_CAPACITY], uint32_t layer);
 
 /* ------------------------------------------------------------- arithmetic */
 
-/* Row sizes from format, cols and groups; then where each array of the blob lies.  False:
- * something does not fit the format, or the sizes are beyond reason. */
+/* Computes row sizes from format, cols and groups, and the offset of each array in the blob.  False
+ * if a size does not fit the format or exceeds the limits. */
 bool packed_layer_arrange(struct packed_layer *layer);
 
-/* Bytes of a tensor of this format and shape; false when it has none or too many. */
+/* Bytes of a tensor of this format and shape; false if it has none or exceeds the limits. */
 bool packed_tensor_size(uint64_t *out, enum format format, const uint64_t *shape, uint32_t rank);
 
-/* Where resident.bin ends. */
+/* The size of resident.bin. */
 uint64_t packed_resident_bytes(const struct packed_manifest *manifest);
 
 /* ---------------------------------------------------------------- manifest */
 
-/* The manifest as text, freed with free(); without checksums and side files it says what
- * is to be made, which is the same before and after.  NULL: no memory. */
+/* The manifest as text; release with free().  NULL: out of memory.  Without `checksums` it leaves
+ * out checksums and side files: that part is known before anything is written and identifies the
+ * plan. */
 char *packed_manifest_text_new(const struct packed_manifest *manifest, bool checksums);
 
-/* `out` was initialised.  Everything is checked that can be without the other files:
- * sizes follow from shapes, nothing overlaps, no gap is larger than its alignment asks.
- * After a failure `out` is still to be freed. */
+/* Parses and checks the manifest without the other files: sizes follow from shapes, nothing
+ * overlaps, no gap exceeds its alignment.  `out` is initialised; the caller frees it, also after a
+ * failure. */
 mf_status packed_manifest_parse(struct packed_manifest *out, const json_t *json, const char *where,
                                 mf_error *why);
 
@@ -132,9 +133,9 @@ mf_status packed_manifest_parse(struct packed_manifest *out, const json_t *json,
 /* Whether `path` has a manifest. */
 mf_status packed_probe(bool *present, const mf_files *files, const char *path, mf_error *why);
 
-/* Reads the manifest at `path`, opens the files that it names, compares their sizes and
- * puts the tensors into `directory`; experts stay with the manifest.  Both were
- * initialised and are empty; after a failure both are still to be freed. */
+/* Reads the manifest at `path`, opens the files that it names, checks their sizes and adds the
+ * tensors to `directory`; experts are listed in the manifest only.  Both are initialised and empty;
+ * the caller frees both, also after a failure. */
 mf_status packed_open(struct packed_manifest *manifest, struct tensor_directory *directory,
                       const mf_files *files, const char *path, mf_error *why);
 

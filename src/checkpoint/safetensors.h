@@ -1,4 +1,4 @@
-/* safetensors.h: checkpoints of Hugging Face and MLX into a tensor directory.
+/* safetensors.h: reads checkpoints of Hugging Face and MLX into a tensor directory.
  *
  *     byte 0    u64 N, little-endian
  *          8    N bytes of JSON: { name: { "dtype", "shape", "data_offsets": [b, e] }, … }
@@ -8,16 +8,15 @@
  * every tensor; without it there is one model.safetensors, or else every
  * model*.safetensors counts, in the order of their names.
  *
- * Nothing is allocated on the word of a file: the header is read only if it lies
- * within the file, and everything that is kept is proportional to its bytes. */
+ * Lengths in the file are not trusted for allocation: the header is read only if it lies within
+ * the file, and memory is proportional to its size. */
 #ifndef CHECKPOINT_SAFETENSORS_H
 #define CHECKPOINT_SAFETENSORS_H
 
 #include "checkpoint/tensor_directory.h"
 
-/* All tensors of the checkpoint at `path` into `directory`, which was initialised
- * and is empty; finished when this returns MF_OK.  After a failure it is still to
- * be freed.  Only headers are read. */
+/* Adds all tensors of the checkpoint at `path` to `directory`, which is initialised and empty, and
+ * finishes it.  Only headers are read.  The caller frees the directory, also after a failure. */
 mf_status safetensors_open(struct tensor_directory *directory, const mf_files *files,
                            const char *path, mf_error *why);
 

@@ -1,8 +1,8 @@
-/* tensor_directory.h: what tensors a checkpoint has and where their bytes lie.
+/* tensor_directory.h: the tensors of a checkpoint and where their bytes are.
  *
- * Every file format ends up here: a list of (name, format, shape, file extent),
- * validated, in no way interpreted.  Shapes are slowest dimension first, as
- * Hugging Face writes them; a GGUF reader turns its order round.
+ * The readers of all file formats fill it: a validated list of (name, format, shape, file extent),
+ * without interpretation.  Shapes are slowest dimension first, as in Hugging Face's files; the GGUF
+ * reader reverses its order.
  *
  * Lifetime: names and tensors live as long as the directory; files stay open. */
 #ifndef CHECKPOINT_TENSOR_DIRECTORY_H
@@ -41,29 +41,29 @@ struct tensor_directory {
 void tensor_directory_init(struct tensor_directory *directory, const mf_allocator *allocator);
 void tensor_directory_free(struct tensor_directory *directory);
 
-/* Opens `path` (copied) and appends it; *index is its number.  After a failure
- * the directory has the files it had. */
+/* Opens `path` (copied) and appends it; *index is its number.  After a failure the list of files is
+ * unchanged. */
 mf_status tensor_directory_add_file(struct tensor_directory *directory, uint32_t *index,
                                     const mf_files *files, const char *path, mf_error *why);
 
-/* MF_OK where `path` is there: one of several files of a checkpoint, to be added next. */
+/* Checks that `path`, one of several files of a checkpoint, exists; the message says that the
+ * download may be incomplete. */
 mf_status tensor_file_require(const mf_files *files, const char *path, mf_error *why);
 
-/* Appends a file that is not there.  Tensors may lie in it; reading one is an error. */
+/* Appends a missing file.  Tensors may refer to it; reading one is an error. */
 mf_status tensor_directory_add_absent(struct tensor_directory *directory, uint32_t *index,
                                       const char *path, mf_error *why);
 
-/* A zeroed tensor appended to the list, valid until the next one; NULL: no memory. */
+/* Appends a zeroed tensor; the pointer is valid until the next call.  NULL: out of memory. */
 struct tensor *tensor_directory_add(struct tensor_directory *directory);
 
-/* Builds the index once all tensors are there; a name that stands twice is an error. */
+/* Builds the index after all tensors were added; a duplicate name is an error. */
 mf_status tensor_directory_finish(struct tensor_directory *directory, mf_error *why);
 
 /* The tensor of that name, or NULL. */
 struct tensor *tensor_find(const struct tensor_directory *directory, const char *name);
 
-/* All bytes of a tensor into `out`; those of a checksummed one are what they were when it
- * was written, or it is an error. */
+/* Reads all bytes of a tensor; fails if it has a checksum that does not match. */
 mf_status tensor_read(const struct tensor_directory *directory, const struct tensor *tensor,
                       void *out, mf_error *why);
 

@@ -1,4 +1,4 @@
-/* builder.h: a grammar while it is being written down.
+/* builder.h: builds a grammar from rules and expressions.
  *
  * Rules hold expressions; an expression is a tree of literals, character classes,
  * sequences, choices, repetitions and references to rules.  The text parser and the JSON
@@ -12,7 +12,7 @@
  *     grammar_new(&grammar, b, root, why);
  *     grammar_builder_free(b);
  *
- * Both are untrusted input: depth, sizes and counts are bounded here.
+ * Grammars and schemas are untrusted input: depth, sizes and counts are bounded here.
  *
  * Lifetimes: expressions live as long as the builder.  Threads: one owner. */
 #ifndef GRAMMAR_BUILDER_H
@@ -83,7 +83,7 @@ mf_status grammar_builder_new(struct grammar_builder **out, const mf_allocator *
                               mf_error *why);
 void grammar_builder_free(struct grammar_builder *builder);
 
-/* Notes an error unless there is one already; returns NULL, for use in expressions. */
+/* Records an error unless there is one already; returns NULL, for use in expressions. */
 const struct expression *builder_fail(struct grammar_builder *builder, mf_status status,
                                       const char *format, ...) MF_PRINTF(3, 4);
 bool builder_failed(const struct grammar_builder *builder);
@@ -96,7 +96,7 @@ const struct expression *expression_empty(struct grammar_builder *builder);
 const struct expression *expression_literal(struct grammar_builder *builder, const void *bytes,
                                             size_t length);
 const struct expression *expression_text(struct grammar_builder *builder, const char *text);
-/* Ranges in any order, at least one character in them. */
+/* One character of the ranges, which may be in any order and must not be empty. */
 const struct expression *expression_class(struct grammar_builder *builder,
                                           const struct code_range *ranges, size_t count);
 const struct expression *expression_sequence(struct grammar_builder *builder,
@@ -108,8 +108,8 @@ const struct expression *expression_repeat(struct grammar_builder *builder,
                                            uint32_t most);
 const struct expression *expression_rule(struct grammar_builder *builder, uint32_t rule);
 
-/* Any of the texts, which are sorted by bytes and joined into a tree of common beginnings, so
- * that thousands of them are followed as one.  The array is reordered. */
+/* A choice of literals, built as a prefix tree, so that matching does not slow down with their
+ * number.  Sorts the array by bytes. */
 struct literal_text {
     const char *bytes;
     size_t length;
@@ -117,8 +117,8 @@ struct literal_text {
 const struct expression *expression_literals(struct grammar_builder *builder,
                                              struct literal_text *texts, size_t count);
 
-/* Any text (UTF-8) in which none of some literals occurs, and then the first that does with what
- * follows it.  With `may_stop` the text may also end anywhere before one. */
+/* UTF-8 text up to the first occurrence of one of some literals, that literal, and what follows it.
+ * With `may_stop` the text may also end without a literal. */
 struct text_end {
     const char *literal;
     const struct expression *then; /* what follows the literal; NULL: it must not occur */

@@ -1,4 +1,4 @@
-/* grammar.h: which texts are allowed, as an automaton over bytes.
+/* grammar.h: context-free grammars, compiled to pushdown automata over bytes.
  *
  * A grammar is a set of rules in a GBNF-like notation:
  *
@@ -15,19 +15,17 @@
  *   x* x+ x?      any number, at least one, at most one
  *   x{3} x{2,} x{2,5} x{,5}
  *
- * A rule runs to the next "name ::="; the text starts at `root`.  Characters are Unicode
- * and match their UTF-8 bytes: what a grammar allows is valid UTF-8, always.  A rule that
- * begins with itself (directly or not) is refused, and so is a grammar that cannot end.
+ * A rule extends to the next "name ::="; the start rule is `root`.  Characters are Unicode and
+ * match their UTF-8 bytes, so every text of a grammar is valid UTF-8.  Left recursion, direct or
+ * indirect, is refused, and so is a grammar without a finite text.
  *
- * Compiled, it is a graph of nodes per rule (a pushdown automaton: a call remembers where
- * to go on):
+ * Each rule is compiled to a graph of nodes; a call pushes the node to return to:
  *
  *     BYTES  a = set of bytes, b = next        CALL  a = rule, b = next
  *     SPLIT  a or b, without reading           END   back to the caller
  *
- * Every node knows `cost`, the fewest bytes that lead from it to the END of its rule, and
- * a SPLIT has the way of the fewest bytes as its `a`: an answer can always be closed by
- * taking `a` (matcher.h).
+ * `cost` of a node is the smallest number of bytes from it to the END of its rule.  Branch `a` of a
+ * SPLIT is the cheaper one, so that following `a` completes a text (matcher.h).
  *
  * Lifetimes: immutable once made.  Threads: shared freely. */
 #ifndef GRAMMAR_GRAMMAR_H
@@ -46,14 +44,14 @@ enum grammar_node_kind { NODE_END, NODE_BYTES, NODE_CALL, NODE_SPLIT };
 struct grammar_node {
     uint8_t kind;
     bool in_loop;    /* its rule repeats something or calls itself: see mask.c */
-    uint16_t height; /* calls deep that the way of the fewest bytes goes */
+    uint16_t height; /* nested calls of the shortest completion */
     uint32_t a, b;
     uint32_t cost;
 };
 
-/* A counted repetition x{0,900}: its copies, the last one first, lie behind each other in `nodes`
- * and differ only in how many follow.  Between two that are followed by more copies than a token
- * has bytes, no token can tell: mask.c looks at one for all. */
+/* The copies of x in a counted repetition x{0,900}.  They follow each other in `nodes`, last copy
+ * first, and differ only in the number of copies after them.  Copies with more copies after them
+ * than a token has bytes allow the same tokens: mask.c computes one of them for all. */
 struct grammar_copies {
     uint32_t first;  /* node of the last copy */
     uint32_t stride; /* nodes of each */
@@ -76,11 +74,12 @@ struct grammar {
     uint8_t *set_example;       /* [set_count]: the byte that a shortest completion takes */
 };
 
-/* The rules of a notation in a builder that has none yet; the rule `root`, or RULE_NONE and the
- * builder's error. */
+/* Adds the rules of a grammar text to an empty builder.  Returns the rule `root`; RULE_NONE, with
+ * the builder's error set, after a failure. */
 uint32_t grammar_add_rules(struct grammar_builder *builder, const char *text, size_t length);
 
-/* Compiles what was built, beginning at rule `root`; reports the builder's sticky error. */
+/* Compiles the builder's rules with start rule `root`; returns the builder's sticky error if there
+ * is one. */
 mf_status grammar_new(struct grammar **out, struct grammar_builder *builder, uint32_t root,
                       mf_error *why);
 void grammar_free(struct grammar *grammar);

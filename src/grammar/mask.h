@@ -7,13 +7,14 @@
 
 struct mask_scratch;
 
-/* A remembered walk: the tokens that stay inside a piece of grammar, and where others leave. */
+/* A cached walk over the vocabulary: the tokens that stay inside a piece of the grammar, and the
+ * nodes of the vocabulary at which others leave it. */
 struct mask_entry {
     uint32_t tokens; /* in pool: token_count ids, or a bitmap when token_count is TOKENS_BITMAP */
     uint32_t token_count;
     uint32_t exits; /* in pool: exit_count nodes of the vocabulary */
     uint32_t exit_count;
-    bool too_many_exits; /* of no use: take a larger piece */
+    bool too_many_exits; /* unusable: a larger piece must be walked */
 };
 
 struct grammar_masks {
@@ -27,18 +28,17 @@ struct grammar_masks {
     struct mask_scratch *scratch;
 };
 
-/* `states` is shared with the caller and its `mask` fields belong to the masks. */
+/* `states` is shared with the caller; its `mask` fields are written here only. */
 mf_status masks_init(struct grammar_masks *masks, struct grammar_states *states,
                      const struct grammar_vocabulary *vocabulary, const mf_allocator *allocator,
                      mf_error *why);
 void masks_release(struct grammar_masks *masks);
 
-/* Adds the tokens that may follow `state` to mask[mask_words].  False when a table is full:
- * what was added is right, but some may be missing; compact the states, call masks_forget and
- * start again. */
+/* Adds the tokens that may follow `state` to mask[mask_words].  False if a table is full: some
+ * tokens may be missing; compact the states, call masks_forget and start again. */
 bool masks_add_allowed(struct grammar_masks *masks, uint64_t *mask, uint32_t state);
 
-/* The numbers of states have changed. */
+/* Empties the cache; call after states were renumbered. */
 void masks_forget(struct grammar_masks *masks);
 
 #endif

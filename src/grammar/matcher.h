@@ -1,20 +1,20 @@
-/* matcher.h: keeps an answer inside a grammar, token by token.
+/* matcher.h: constrains generation to a grammar, token by token.
  *
  *     for each token:
  *         token = matcher_pick(matcher, sampler, logits, remaining);   one that fits
  *         matcher_accept(matcher, token);
  *         if (matcher_is_finished(matcher)) break;
  *
- * The limit: an answer always closes.  `remaining` is how many tokens may still be
- * generated; matcher_pick never takes one after which the shortest way to the end no
- * longer fits, and takes that way itself when nothing else does.  It fits from the start
- * if matcher_closing_tokens is at most the limit, which the caller checks first.
+ * An answer is always complete within the limit.  `remaining` is the number of tokens that may
+ * still be generated; matcher_pick takes no token after which the shortest completion would not
+ * fit, and follows that completion when nothing else fits.  The caller checks at the start that
+ * matcher_closing_tokens is at most the limit.
  *
- * Masks are made from remembered pieces (mask.c); a piece met for the first time
- * costs a walk over the vocabulary, a few milliseconds for 250,000 tokens when nearly all
- * of them are allowed.  A matcher that is reset keeps its pieces.
+ * Masks are composed of cached pieces (mask.c).  The first use of a piece costs a walk over the
+ * vocabulary: a few milliseconds for 250,000 tokens if nearly all of them are allowed.
+ * matcher_reset keeps the cache.
  *
- * Lifetimes: grammar and vocabulary must outlive the matcher.  All memory is taken in
+ * Lifetimes: grammar and vocabulary must outlive the matcher.  All memory is allocated in
  * grammar_matcher_new: about 20 MB of address space, touched as needed, and the masks.
  * Threads: one owner. */
 #ifndef GRAMMAR_MATCHER_H
@@ -31,32 +31,32 @@ mf_status grammar_matcher_new(struct grammar_matcher **out, const mf_allocator *
                               const struct grammar_vocabulary *vocabulary, mf_error *why);
 void grammar_matcher_free(struct grammar_matcher *matcher);
 
-/* Before the first byte again. */
+/* Returns to the start of the text. */
 void matcher_reset(struct grammar_matcher *matcher);
 
-/* The text so far is complete; and: nothing can follow it. */
+/* is_complete: the text so far is a text of the grammar.  is_finished: nothing can follow it. */
 bool matcher_is_complete(const struct grammar_matcher *matcher);
 bool matcher_is_finished(const struct grammar_matcher *matcher);
 
-/* The tokens that may come next, as a token mask (sampler.h) of mask_words of the vocabulary;
- * end tokens when the text is complete.  All of them, except in a grammar that can be read in
- * so many ways that some are not found in time.  Borrowed until the next call on the matcher. */
+/* The tokens that may come next, as a token mask (sampler.h) of the vocabulary's mask_words; end
+ * tokens are set if the text is complete.  In a highly ambiguous grammar some allowed tokens may be
+ * missing.  Borrowed until the next call on the matcher. */
 const uint64_t *matcher_mask(struct grammar_matcher *matcher);
 
-/* Whether a token may come next; and takes it.  False: it may not, nothing changes.  After an
- * end token the matcher is finished. */
+/* allows: whether a token may come next.  accept: advances by it, or returns false and changes
+ * nothing.  After an end token the matcher is finished. */
 bool matcher_allows(struct grammar_matcher *matcher, int32_t token);
 bool matcher_accept(struct grammar_matcher *matcher, int32_t token);
 bool matcher_accept_bytes(struct grammar_matcher *matcher, const char *bytes, size_t length);
 
-/* The shortest way to the end: its bytes (up to `capacity` into out; returns how many there are
- * in all), and tokens that spell it (an upper bound: at most one per byte). */
+/* The shortest completion.  closing_text: writes up to `capacity` bytes of it and returns its
+ * length; closing_tokens: an upper bound of its tokens, at most one per byte. */
 size_t matcher_closing_text(const struct grammar_matcher *matcher, char *out, size_t capacity);
 size_t matcher_closing_tokens(struct grammar_matcher *matcher);
 
-/* The token to generate, of a row of logits, with `remaining` (≥ 1) tokens to go, this one
- * included; SIZE_MAX: no limit.  -1: the text is finished, or no token of the vocabulary
- * continues it.  The matcher is not moved. */
+/* Samples the next token from a row of logits.  `remaining` (≥ 1) includes this token; SIZE_MAX: no
+ * limit.  -1: the text is finished, or no token of the vocabulary continues it.  Does not advance
+ * the matcher. */
 int32_t matcher_pick(struct grammar_matcher *matcher, struct sampler *sampler, const float *logits,
                      size_t remaining);
 

@@ -1,11 +1,10 @@
-/* schema.h: from a JSON Schema to a grammar whose texts are valid by it.
+/* schema.h: compiles a JSON Schema to a grammar.
  *
- * Every text that the grammar allows parses as JSON and satisfies the schema.  The other
- * way it is narrower, where that costs a model nothing: properties come in the order in
- * which the schema lists them, only listed ones unless additionalProperties says otherwise,
- * no number has more than 15 digits (so that every reader sees the same value), whitespace
- * is a single space or one line break with its indentation, and strings hold neither NUL
- * nor half a surrogate pair.
+ * Every text of the grammar is JSON that satisfies the schema.  The grammar allows less than the
+ * schema where that costs a model nothing: properties appear in the order of the schema, only listed
+ * ones unless additionalProperties allows more; numbers have at most 15 digits, so that every reader
+ * sees the same value; whitespace is one space, or a line break with indentation; strings contain
+ * neither NUL nor half a surrogate pair.
  *
  *   kept      type (lists too), nullable, enum, const, properties, required,
  *             additionalProperties, patternProperties (one, without properties),
@@ -19,7 +18,7 @@
  *   noted     a format that is not known; oneOf whose branches may overlap (taken as
  *             anyOf); unknown keywords
  *
- * A schema is not to be trusted: depth, sizes and the number of rules are bounded. */
+ * A schema is untrusted input: depth, sizes and the number of rules are bounded. */
 #ifndef GRAMMAR_SCHEMA_H
 #define GRAMMAR_SCHEMA_H
 
@@ -48,9 +47,9 @@ mf_status json_schema_read_new(json_t **out, const char *text, size_t length, mf
 uint32_t json_schema_add_rule(struct grammar_builder *builder, const json_t *schema,
                               const struct json_schema_options *options);
 
-/* The strings that the schema allows, as they are: without quotes and escapes, for markup that
- * says where they end.  Where a string may be anything it is `free_text`, which knows its end; the
- * others have no "<" in them and are followed by `end`. */
+/* A rule for the strings of the schema without quotes and escapes, for values inside markup.  A
+ * string without restrictions is `free_text`, which includes its end; restricted ones contain no
+ * "<" and are followed by `end`. */
 uint32_t json_schema_add_text_rule(struct grammar_builder *builder, const json_t *schema,
                                    const struct json_schema_options *options,
                                    const struct expression *free_text,

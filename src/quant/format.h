@@ -1,23 +1,23 @@
-/* format.h: how weights are stored, one table for every format.
+/* format.h: the table of weight formats.
  *
- * A format is a run of blocks along the row: `block_elements` numbers in
- * `block_bytes` bytes.  A matrix ("weight") is its bytes as they lie in the file
- * plus, where the format keeps them apart, its scales and biases:
+ * A row of a matrix is a sequence of blocks: `block_elements` numbers in `block_bytes` bytes.  A
+ * matrix (struct weight) is its bytes as stored in the file and, for formats that keep them
+ * separately, its scales and biases:
  *
  *     self-contained   F32 F16 BF16, every GGUF type      values
  *     affine           MLX: w = q·scale + bias            values, scales, biases
  *     scaled           FP8 with a scale per tile          values, scales
  *
- * `dequantise` is the reference: plain C, one row, the definition that every
- * kernel is compared with.  Data has no alignment beyond one byte. */
+ * `dequantise` is the reference: plain C, one row; every kernel is tested against it.  Data may
+ * start at any address. */
 #ifndef QUANT_FORMAT_H
 #define QUANT_FORMAT_H
 
 #include "base/common.h"
 
-/* enum suffix, name for people, elements and bytes of a block, reference dequantise, quantise.
- * Integers are storage only; an affine block is 8 numbers of b bits in b bytes; the blocks of
- * GGUF are drawn in quant/blocks.h. */
+/* enum suffix, displayed name, elements and bytes of a block, reference dequantise, quantise.
+ * Integers are storage only; an affine block is 8 numbers of b bits in b bytes; for the blocks of
+ * GGUF see quant/blocks.h. */
 #define FORMAT_LIST(X)                                                                             \
     X(F64, "F64", 1, 8, dequantise_f64, NULL)                                                      \
     X(F32, "F32", 1, 4, dequantise_f32, quantise_plain)                                            \
@@ -76,18 +76,18 @@ struct weight {
     size_t scale_row_bytes;
 };
 
-/* Row `row` of `weight`, cols floats. */
+/* Writes row `row` of `weight` as cols floats. */
 typedef void (*dequantise_function)(float *out, const struct weight *weight, uint64_t row);
 
-/* Where one row goes.  scales and biases are NULL where the format has none. */
+/* Destination of one row; scales and biases are NULL if the format has none. */
 struct quantised_row {
     uint8_t *values;
     uint8_t *scales;
     uint8_t *biases;
 };
 
-/* The cols floats of `in` into one row of `like`, of which the formats, cols and
- * group_cols count and the pointers do not.  NaN gives some number, not a crash. */
+/* Quantises the cols floats of `in` into one row.  Of `like` only formats, cols and group_cols are
+ * used.  NaN gives an unspecified number. */
 typedef void (*quantise_function)(struct quantised_row out, const struct weight *like,
                                   const float *in);
 
@@ -99,14 +99,14 @@ struct format_info {
     quantise_function quantise;     /* NULL: nothing here writes this format */
 };
 
-/* Affine formats have two: the table's is MLX's own, which gives MLX's bits; this one looks
- * for the scales and biases of least squares, and is never farther off. */
+/* A second quantiser of the affine formats.  The table's is MLX's algorithm, with the same bits;
+ * this one searches for the scales and biases of least squared error and is never worse. */
 void quantise_affine_closest(struct quantised_row out, const struct weight *like, const float *in);
 
-/* FORMAT_COUNT gives an entry called "unknown", with blocks of nothing. */
+/* For FORMAT_COUNT an entry called "unknown" with blocks of 0 bytes. */
 const struct format_info *format_info(enum format format);
 
-/* The format that is called so, or FORMAT_COUNT. */
+/* The format of that name, or FORMAT_COUNT. */
 enum format format_find(const char *name);
 
 /* The affine format of `bits` (2, 3, 4, 5, 6, 8), or FORMAT_COUNT. */
@@ -120,7 +120,7 @@ void weight_dequantise_row(float *out, const struct weight *weight, uint64_t row
 /* Number `index` of an F64, F32, F16, BF16 or F8 array, as f32. */
 float format_load(enum format format, const uint8_t *data, size_t index);
 
-/* The same way back, for F32, F16 and BF16. */
+/* Stores `value` as number `index` of an F32, F16 or BF16 array, rounding to nearest. */
 void format_store(enum format format, uint8_t *data, size_t index, float value);
 
 float f32_from_f16(uint16_t bits);

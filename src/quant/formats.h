@@ -1,4 +1,5 @@
-/* formats.h: the functions behind the table of format.c, for it alone. */
+/* formats.h: the functions in the table of format.c; included only there and where they are
+ * defined. */
 #ifndef QUANT_FORMATS_H
 #define QUANT_FORMATS_H
 

@@ -1,9 +1,8 @@
 /* split.h: cutting text into the pieces that BPE works on.
  *
- * A splitter is a list of steps; each cuts every piece that the step before left, and
- * what a step does not match stays as a piece of its own ("isolated").  A step is a pattern
- * run by PCRE2 or, for the patterns of the models at hand, a function that gives the same
- * answer faster and in linear time.
+ * A splitter is a list of steps; each cuts the pieces of the step before.  Text that a step does
+ * not match becomes a piece of its own ("isolated").  A step is a pattern run by PCRE2, or, for the
+ * patterns of known models, a function with the same result in linear time.
  *
  *     steps   \p{N}{1,3}        [一-龥…]+         …\s+(?!\S)|\s+
  *     "上海 2024"  →  "上海 " "202" "4"  →  "上海" " " "202" "4"  →  "上海" " " "202" "4"
@@ -42,21 +41,21 @@ mf_status splitter_add(struct splitter *splitter, const char *pattern, enum spli
                        bool by_hand, const char *where, mf_error *why);
 void splitter_free(struct splitter *splitter);
 
-/* Takes one piece; anything but MF_OK stops the split and is returned. */
+/* Receives one piece; a status other than MF_OK stops the split and is returned. */
 typedef mf_status (*piece_function)(void *context, const char *piece, size_t length, mf_error *why);
 
-/* Calls `piece` for every piece of `text`, in order.  Bytes that are not UTF-8 are
- * characters without properties and reach `piece` as they were. */
+/* Calls `piece` for every piece of `text`, in order.  A byte that is not UTF-8 counts as a character
+ * without properties and is passed on unchanged. */
 mf_status splitter_run(const struct splitter *splitter, const char *text, size_t length,
                        piece_function piece, void *context, mf_error *why);
 
-/* The function for a pattern, or NULL: split_known.c. */
+/* The function for a known pattern, or NULL (split_known.c). */
 split_function split_known_find(const char *pattern, enum split_keep keep);
 
-/* The patterns that it knows, by number; NULL after the last. */
+/* The known patterns by index; NULL after the last. */
 const char *split_known_pattern(size_t index);
 
-/* The same pattern for PCRE2, freed with free(): split_pattern.c. */
+/* The pattern in the syntax of PCRE2; release with free() (split_pattern.c). */
 mf_status split_pattern_rewrite_new(char **out, const char *pattern, const char *where,
                                     mf_error *why);
 

@@ -3,12 +3,11 @@
  *     text ─ added tokens cut out ─ normalised ─ split into pieces ─ merged ─ ids
  *            "<|im_start|>"          NFC or not   " quick", "'ll"     BPE
  *
- * Any byte string has an encoding and decodes to itself (to its NFC form where the
- * tokenizer normalises).  Bytes that are not UTF-8 count as characters of no class,
- * one each, and are kept.
+ * Every byte string has an encoding, which decodes to the same bytes (or their NFC form if the
+ * tokenizer normalises).  A byte that is not UTF-8 counts as a character of no class and is kept.
  *
- * Lifetime: a tokenizer copies all that it needs from its source.
- * Threads:  nothing a caller can see changes after opening; share it freely. */
+ * Lifetime: a tokenizer copies what it needs from its source.
+ * Threads:  immutable to callers after opening; may be shared. */
 #ifndef TOKENIZER_TOKENIZER_H
 #define TOKENIZER_TOKENIZER_H
 
@@ -54,11 +53,11 @@ struct ancestors_tokenizer {
                                    * files do not say it */
 };
 
-/* Where neither file is there: MF_OK and *out NULL. */
+/* If neither file exists: MF_OK and *out == NULL. */
 mf_status tokenizer_open_ancestors_new(struct tokenizer **out, const mf_files *files,
                                        const struct ancestors_tokenizer *packed, mf_error *why);
 
-/* Whether `directory` has a file that tokenizer_open_configured_new takes. */
+/* Whether `directory` has a file that tokenizer_open_configured_new can read. */
 mf_status tokenizer_probe(bool *present, const mf_files *files, const char *directory,
                           mf_error *why);
 
@@ -82,8 +81,8 @@ enum token_type {
     TOKEN_BYTE = 6          /* "<0x0A>" */
 };
 
-/* What a GGUF's metadata or the ancestors' tokenizer.bin and vocab.bin give.  All borrowed
- * for the call. */
+/* A vocabulary as in GGUF metadata or the ancestors' tokenizer.bin and vocab.bin.  Borrowed for the
+ * call. */
 struct tokenizer_tables {
     const struct text_span *tokens; /* [token_count], index = id; length 0: no such token */
     size_t token_count;
@@ -111,19 +110,19 @@ void tokenizer_free(struct tokenizer *tokenizer);
 
 /* --------------------------------------------------------------- encoding */
 
-/* Appends the ids of `text`; no BOS is added.  After a failure `out` is as it was.
- * Linear in `length` up to a logarithm, whatever the text. */
+/* Appends the ids of `text`, without BOS.  After a failure `out` is unchanged.  Takes
+ * O(length · log length) for any text. */
 mf_status tokenizer_encode(struct token_list *out, const struct tokenizer *tokenizer,
                            const char *text, size_t length, enum special_mode mode, mf_error *why);
 
-/* The same for a text that is partly markup and partly not: added tokens are recognised outside of
- * the ranges `content` only, which stand in ascending order and do not overlap.  Where no range
- * holds the text of an added token, the ids are those of SPECIAL_PARSE. */
+/* The same for text that is partly markup: added tokens are recognised only outside the ranges
+ * `content`, which are ascending and disjoint.  If no range contains the text of an added token, the
+ * ids are those of SPECIAL_PARSE. */
 mf_status tokenizer_encode_marked(struct token_list *out, const struct tokenizer *tokenizer,
                                   struct text_span text, const mf_range *content,
                                   size_t content_count, mf_error *why);
 
-/* The id that stands before every prompt of this model, or -1. */
+/* The id to put before every prompt (BOS), or -1. */
 int32_t tokenizer_bos(const struct tokenizer *tokenizer);
 
 /* ----------------------------------------------------------------- tokens */
@@ -134,35 +133,35 @@ const char *tokenizer_token_bytes(const struct tokenizer *tokenizer, int32_t id,
 /* As written in the file ("Ġthe"), borrowed, terminated; NULL for an id without a token. */
 const char *tokenizer_token_text(const struct tokenizer *tokenizer, int32_t id);
 
-/* Marked special (control): not shown to a reader. */
+/* Whether the token is marked special (control): not part of displayed text. */
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id);
 
 /* The id of a token as written in the file; -1: there is none. */
 int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *token);
 
-/* Highest id + 1.  A model's embedding may have more rows; those mean nothing. */
+/* Highest id + 1.  A model's embedding may have more rows; these have no token. */
 size_t tokenizer_size(const struct tokenizer *tokenizer);
 
 /* -------------------------------------------------------------- streaming */
 
-/* Tokens in, whole characters out: the head of a UTF-8 character that a token leaves open
- * waits here for the next one.  Bytes that cannot become a character pass at once, so the
- * output is exactly the tokens' bytes.  All zeros is a fresh stream. */
+/* Streaming detokeniser: tokens in, whole characters out.  The first bytes of a character that a
+ * token leaves incomplete are held back until the next token.  Bytes that cannot become a character
+ * pass at once, so the output is exactly the tokens' bytes.  Initialise with zeroes. */
 struct token_stream {
     uint8_t held[4];
     uint8_t held_count;
 };
 
-/* Room for one token and what a stream can hold back. */
+/* Bytes for the longest token and what a stream can hold back. */
 size_t token_stream_capacity(const struct tokenizer *tokenizer);
 
-/* The bytes that `id` makes ready; their number.  `capacity` of at least
- * token_stream_capacity is always enough; with less the token is dropped if it does not fit.
- * An id without a token gives nothing. */
+/* Writes the bytes that are complete after token `id`; returns their number.  A `capacity` of
+ * token_stream_capacity always suffices; with less, a token that does not fit is dropped.  An id
+ * without a token gives 0 bytes. */
 size_t token_stream_push(struct token_stream *stream, const struct tokenizer *tokenizer, int32_t id,
                          char *out, size_t capacity);
 
-/* At the end: what is still held (at most 3 bytes, an unfinished character). */
+/* At the end: writes the bytes still held, at most 3, of an incomplete character. */
 size_t token_stream_flush(struct token_stream *stream, char *out, size_t capacity);
 
 #endif
