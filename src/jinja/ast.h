@@ -49,7 +49,6 @@ enum jinja_node_kind {
     NODE_FILTER_BLOCK, /* a: filters around body */
     NODE_WITH,         /* items: SET, SET, … evaluated outside, then body in a scope */
     NODE_SCOPE,        /* body in a scope of its own */
-    NODE_DO,           /* a, for its effect */
     NODE_BREAK,
     NODE_CONTINUE,
 };

@@ -43,10 +43,6 @@ const struct jinja_builtin *jinja_find_method(enum jinja_kind kind, const struct
         return find(jinja_tuple_methods, name);
     case JINJA_DICT:
         return find(jinja_dict_methods, name);
-    case JINJA_LOOP:
-        return find(jinja_loop_methods, name);
-    case JINJA_CYCLER:
-        return find(jinja_cycler_methods, name);
     default:
         return NULL;
     }

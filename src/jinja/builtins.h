@@ -33,6 +33,12 @@ struct jinja_arguments {
 typedef struct jinja_value (*jinja_function)(struct jinja_run *run, struct jinja_value self,
                                              const struct jinja_arguments *given);
 
+/* The head of such a function; it need not use all of `run`, `self` and `given`. */
+#define JINJA_BUILTIN(name)                                                                        \
+    static struct jinja_value name(__attribute__((unused)) struct jinja_run *run,                  \
+                                   __attribute__((unused)) struct jinja_value self,                \
+                                   __attribute__((unused)) const struct jinja_arguments *given)
+
 struct jinja_builtin {
     const char *name;
     const char *parameters;
@@ -55,8 +61,6 @@ extern const struct jinja_builtin jinja_string_questions[];
 extern const struct jinja_builtin jinja_list_methods[];
 extern const struct jinja_builtin jinja_tuple_methods[];
 extern const struct jinja_builtin jinja_dict_methods[];
-extern const struct jinja_builtin jinja_loop_methods[];
-extern const struct jinja_builtin jinja_cycler_methods[];
 
 /* NULL when there is none of that name. */
 const struct jinja_builtin *jinja_find_filter(const struct jinja_string *name);
@@ -92,10 +96,6 @@ struct jinja_value jinja_to_json(struct jinja_run *run, struct jinja_value self,
 struct jinja_value jinja_filter_from_json(struct jinja_run *run, struct jinja_value self,
                                           const struct jinja_arguments *given);
 
-/* list.sort(reverse=…), in place. */
-struct jinja_value jinja_sort_list(struct jinja_run *run, struct jinja_value self,
-                                   const struct jinja_arguments *given);
-
 /* template % values, as Python formats; values is a tuple, a dict or a single value. */
 struct jinja_value jinja_format_percent(struct jinja_run *run, const struct jinja_string *format,
                                         struct jinja_value values);
@@ -114,8 +114,6 @@ struct jinja_value jinja_strip(struct jinja_run *run, const struct jinja_string 
 struct jinja_value jinja_replace(struct jinja_run *run, const struct jinja_string *text,
                                  const struct jinja_string *old, const struct jinja_string *new,
                                  int64_t limit);
-struct jinja_value jinja_pad(struct jinja_run *run, const struct jinja_string *text, int64_t width,
-                             uint32_t fill, char alignment);
 /* The whole text in another case; TITLE: the first letter of the text. */
 struct jinja_value jinja_convert_case(struct jinja_run *run, const struct jinja_string *text,
                                       int to_case);

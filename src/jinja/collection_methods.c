@@ -3,15 +3,13 @@
 
 /* ------------------------------------------------------------------ list */
 
-static struct jinja_value list_append(struct jinja_run *run, struct jinja_value self,
-                                      const struct jinja_arguments *given)
+JINJA_BUILTIN(list_append)
 {
     jinja_append(run, self.sequence, given->bound[0]);
     return jinja_none();
 }
 
-static struct jinja_value list_extend(struct jinja_run *run, struct jinja_value self,
-                                      const struct jinja_arguments *given)
+JINJA_BUILTIN(list_extend)
 {
     struct jinja_sequence *more = jinja_iterate(run, given->bound[0]);
     for (size_t i = 0; more && i < more->count && !run->failed; i++)
@@ -19,8 +17,7 @@ static struct jinja_value list_extend(struct jinja_run *run, struct jinja_value 
     return jinja_none();
 }
 
-static struct jinja_value list_insert(struct jinja_run *run, struct jinja_value self,
-                                      const struct jinja_arguments *given)
+JINJA_BUILTIN(list_insert)
 {
     struct jinja_sequence *list = self.sequence;
     int64_t count = (int64_t)list->count;
@@ -43,8 +40,7 @@ static void remove_at(struct jinja_run *run, struct jinja_sequence *list, size_t
     list->count--;
 }
 
-static struct jinja_value list_pop(struct jinja_run *run, struct jinja_value self,
-                                   const struct jinja_arguments *given)
+JINJA_BUILTIN(list_pop)
 {
     int64_t count = (int64_t)self.sequence->count;
     int64_t index = jinja_argument_int(run, given->bound[0], -1);
@@ -67,25 +63,14 @@ static int64_t index_of(struct jinja_run *run, const struct jinja_sequence *list
     return -1;
 }
 
-static struct jinja_value list_remove(struct jinja_run *run, struct jinja_value self,
-                                      const struct jinja_arguments *given)
-{
-    int64_t index = index_of(run, self.sequence, given->bound[0]);
-    if (index < 0) return jinja_raise(run, JINJA_ERROR_VALUE, "list.remove(x): x not in list");
-    remove_at(run, self.sequence, (size_t)index);
-    return jinja_none();
-}
-
-static struct jinja_value list_index(struct jinja_run *run, struct jinja_value self,
-                                     const struct jinja_arguments *given)
+JINJA_BUILTIN(list_index)
 {
     int64_t index = index_of(run, self.sequence, given->bound[0]);
     if (index < 0) return jinja_raise(run, JINJA_ERROR_VALUE, "the value is not in the list");
     return jinja_int(index);
 }
 
-static struct jinja_value list_count(struct jinja_run *run, struct jinja_value self,
-                                     const struct jinja_arguments *given)
+JINJA_BUILTIN(list_count)
 {
     int64_t count = 0;
     for (size_t i = 0; i < self.sequence->count && jinja_charge(run, 0); i++)
@@ -93,49 +78,13 @@ static struct jinja_value list_count(struct jinja_run *run, struct jinja_value s
     return jinja_int(count);
 }
 
-static struct jinja_value list_reverse(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
-{
-    (void)given;
-    struct jinja_sequence *list = self.sequence;
-    jinja_charge(run, list->count);
-    for (size_t i = 0; i < list->count / 2; i++) {
-        struct jinja_value other = list->items[list->count - 1 - i];
-        list->items[list->count - 1 - i] = list->items[i];
-        list->items[i] = other;
-    }
-    return jinja_none();
-}
-
-static struct jinja_value list_copy(struct jinja_run *run, struct jinja_value self,
-                                    const struct jinja_arguments *given)
-{
-    (void)given;
-    struct jinja_sequence *copy = jinja_iterate(run, self);
-    return (struct jinja_value){ .kind = copy ? JINJA_LIST : JINJA_UNDEFINED, .sequence = copy };
-}
-
-static struct jinja_value list_clear(struct jinja_run *run, struct jinja_value self,
-                                     const struct jinja_arguments *given)
-{
-    (void)run;
-    (void)given;
-    self.sequence->count = 0;
-    return jinja_none();
-}
-
 const struct jinja_builtin jinja_list_methods[] = {
     { "append", "object", list_append },
     { "extend", "iterable", list_extend },
     { "insert", "index object", list_insert },
     { "pop", "index?", list_pop },
-    { "remove", "value", list_remove },
     { "index", "value", list_index },
     { "count", "value", list_count },
-    { "reverse", "", list_reverse },
-    { "sort", "reverse?", jinja_sort_list },
-    { "copy", "", list_copy },
-    { "clear", "", list_clear },
     { 0 },
 };
 
@@ -147,27 +96,14 @@ const struct jinja_builtin jinja_tuple_methods[] = {
 
 /* ------------------------------------------------------------------ dict */
 
-static struct jinja_value dict_get(struct jinja_run *run, struct jinja_value self,
-                                   const struct jinja_arguments *given)
+JINJA_BUILTIN(dict_get)
 {
     const struct jinja_entry *entry = jinja_dict_find(run, self.dict, given->bound[0]);
     if (entry) return entry->value;
     return given->bound[1].kind == JINJA_ABSENT ? jinja_none() : given->bound[1];
 }
 
-static struct jinja_value dict_setdefault(struct jinja_run *run, struct jinja_value self,
-                                          const struct jinja_arguments *given)
-{
-    const struct jinja_entry *entry = jinja_dict_find(run, self.dict, given->bound[0]);
-    if (entry) return entry->value;
-    struct jinja_value value =
-        given->bound[1].kind == JINJA_ABSENT ? jinja_none() : given->bound[1];
-    jinja_dict_set(run, self.dict, given->bound[0], value);
-    return value;
-}
-
-static struct jinja_value dict_pop(struct jinja_run *run, struct jinja_value self,
-                                   const struct jinja_arguments *given)
+JINJA_BUILTIN(dict_pop)
 {
     struct jinja_entry *entry = jinja_dict_find(run, self.dict, given->bound[0]);
     if (!entry) {
@@ -177,18 +113,6 @@ static struct jinja_value dict_pop(struct jinja_run *run, struct jinja_value sel
     struct jinja_value value = entry->value;
     jinja_dict_remove(run, self.dict, entry);
     return value;
-}
-
-static struct jinja_value dict_popitem(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
-{
-    (void)given;
-    if (!self.dict->count)
-        return jinja_raise(run, JINJA_ERROR_VALUE, "popitem(): dictionary is empty");
-    struct jinja_entry *last = &self.dict->entries[self.dict->count - 1];
-    struct jinja_value pair = jinja_pair(run, last->key, last->value);
-    jinja_dict_remove(run, self.dict, last);
-    return pair;
 }
 
 enum view { VIEW_KEYS, VIEW_VALUES, VIEW_ITEMS };
@@ -210,29 +134,22 @@ static struct jinja_value make_view(struct jinja_run *run, const struct jinja_di
     return view;
 }
 
-static struct jinja_value dict_keys(struct jinja_run *run, struct jinja_value self,
-                                    const struct jinja_arguments *given)
+JINJA_BUILTIN(dict_keys)
 {
-    (void)given;
     return make_view(run, self.dict, VIEW_KEYS);
 }
 
-static struct jinja_value dict_values(struct jinja_run *run, struct jinja_value self,
-                                      const struct jinja_arguments *given)
+JINJA_BUILTIN(dict_values)
 {
-    (void)given;
     return make_view(run, self.dict, VIEW_VALUES);
 }
 
-static struct jinja_value dict_items(struct jinja_run *run, struct jinja_value self,
-                                     const struct jinja_arguments *given)
+JINJA_BUILTIN(dict_items)
 {
-    (void)given;
     return make_view(run, self.dict, VIEW_ITEMS);
 }
 
-static struct jinja_value dict_update(struct jinja_run *run, struct jinja_value self,
-                                      const struct jinja_arguments *given)
+JINJA_BUILTIN(dict_update)
 {
     for (size_t i = 0; i < given->positional_count && !run->failed; i++) {
         struct jinja_value source = given->positional[i];
@@ -250,48 +167,17 @@ static struct jinja_value dict_update(struct jinja_run *run, struct jinja_value 
     return jinja_none();
 }
 
-static struct jinja_value dict_copy(struct jinja_run *run, struct jinja_value self,
-                                    const struct jinja_arguments *given)
+JINJA_BUILTIN(dict_copy)
 {
-    (void)given;
     struct jinja_value copy = jinja_dict(run);
     for (size_t i = 0; i < self.dict->count && !run->failed; i++)
         jinja_dict_set(run, copy.dict, self.dict->entries[i].key, self.dict->entries[i].value);
     return copy;
 }
 
-static struct jinja_value dict_clear(struct jinja_run *run, struct jinja_value self,
-                                     const struct jinja_arguments *given)
-{
-    (void)run;
-    (void)given;
-    *self.dict = (struct jinja_dict){ 0 };
-    return jinja_none();
-}
-
-static struct jinja_value dict_fromkeys(struct jinja_run *run, struct jinja_value self,
-                                        const struct jinja_arguments *given)
-{
-    (void)self;
-    struct jinja_sequence *keys = jinja_iterate(run, given->bound[0]);
-    struct jinja_value dict = jinja_dict(run);
-    struct jinja_value value = jinja_given(given->bound[1]) ? given->bound[1] : jinja_none();
-    for (size_t i = 0; keys && i < keys->count && !run->failed; i++)
-        jinja_dict_set(run, dict.dict, keys->items[i], value);
-    return dict;
-}
-
 const struct jinja_builtin jinja_dict_methods[] = {
-    { "get", "key default?", dict_get },
-    { "items", "", dict_items },
-    { "keys", "", dict_keys },
-    { "values", "", dict_values },
-    { "setdefault", "key default?", dict_setdefault },
-    { "pop", "key default?", dict_pop },
-    { "popitem", "", dict_popitem },
-    { "update", "*", dict_update },
-    { "copy", "", dict_copy },
-    { "clear", "", dict_clear },
-    { "fromkeys", "iterable value?", dict_fromkeys },
-    { 0 },
+    { "get", "key default?", dict_get }, { "items", "", dict_items },
+    { "keys", "", dict_keys },           { "values", "", dict_values },
+    { "pop", "key default?", dict_pop }, { "update", "*", dict_update },
+    { "copy", "", dict_copy },           { 0 },
 };

@@ -32,14 +32,6 @@ static struct jinja_value own_attribute(struct jinja_run *run, struct jinja_valu
         const struct jinja_entry *entry = jinja_dict_find(run, object.dict, key);
         return entry ? entry->value : jinja_absent();
     }
-    if (object.kind == JINJA_CYCLER && jinja_is_text(name, "current")) {
-        struct jinja_sequence *items = object.sequence;
-        return items->items[items->position % items->count];
-    }
-    if (object.kind == JINJA_TUPLE && object.sequence->label) { /* of groupby */
-        if (jinja_is_text(name, "grouper")) return object.sequence->items[0];
-        if (jinja_is_text(name, "list")) return object.sequence->items[1];
-    }
     if (object.kind == JINJA_MACRO && jinja_is_text(name, "name"))
         return (struct jinja_value){ .kind = JINJA_STRING, .string = object.macro->node->text };
     const struct jinja_builtin *method = jinja_find_method(object.kind, name);
@@ -222,12 +214,6 @@ bool jinja_evaluate_arguments(struct jinja_run *run, struct jinja_arguments *out
     return !run->failed;
 }
 
-/* Nothing the first time, then the separator. */
-static struct jinja_value call_joiner(struct jinja_run *run, struct jinja_sequence *joiner)
-{
-    return joiner->position++ ? joiner->items[0] : jinja_text(run, "");
-}
-
 struct jinja_value jinja_call(struct jinja_run *run, struct jinja_value callee,
                               struct jinja_arguments *given)
 {
@@ -242,9 +228,6 @@ struct jinja_value jinja_call(struct jinja_run *run, struct jinja_value callee,
         break;
     case JINJA_LOOP:
         result = jinja_call_loop(run, callee.loop, given);
-        break;
-    case JINJA_JOINER:
-        result = call_joiner(run, callee.sequence);
         break;
     case JINJA_UNDEFINED:
         result = jinja_raise_undefined(run, callee);

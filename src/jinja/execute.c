@@ -423,9 +423,6 @@ static enum flow execute_node(struct jinja_run *run, const struct jinja_node *no
         return execute_with(run, node);
     case NODE_SCOPE:
         return execute_in(run, run->scope, node->body);
-    case NODE_DO:
-        jinja_evaluate(run, node->a);
-        break;
     case NODE_BREAK:
         return FLOW_BREAK;
     case NODE_CONTINUE:

@@ -11,10 +11,8 @@ static struct jinja_value as_list(struct jinja_sequence *sequence)
 
 /* ------------------------------------------------------------------ single items */
 
-static struct jinja_value filter_length(struct jinja_run *run, struct jinja_value self,
-                                        const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_length)
 {
-    (void)given;
     int64_t length = jinja_length(self);
     if (length < 0)
         return jinja_raise(run, JINJA_ERROR_TYPE, "object of type '%s' has no len()",
@@ -22,10 +20,8 @@ static struct jinja_value filter_length(struct jinja_run *run, struct jinja_valu
     return jinja_int(length);
 }
 
-static struct jinja_value filter_first(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_first)
 {
-    (void)given;
     if (self.kind == JINJA_GENERATOR) {
         if (self.sequence->position < self.sequence->count)
             return self.sequence->items[self.sequence->position++];
@@ -36,10 +32,8 @@ static struct jinja_value filter_first(struct jinja_run *run, struct jinja_value
     return items->count ? items->items[0] : jinja_undefined("No first item, sequence was empty.");
 }
 
-static struct jinja_value filter_last(struct jinja_run *run, struct jinja_value self,
-                                      const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_last)
 {
-    (void)given;
     if (self.kind == JINJA_GENERATOR)
         return jinja_raise(run, JINJA_ERROR_TYPE, "'generator' object is not reversible");
     struct jinja_sequence *items = jinja_iterate(run, self);
@@ -48,17 +42,13 @@ static struct jinja_value filter_last(struct jinja_run *run, struct jinja_value 
                         : jinja_undefined("No last item, sequence was empty.");
 }
 
-static struct jinja_value filter_list(struct jinja_run *run, struct jinja_value self,
-                                      const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_list)
 {
-    (void)given;
     return as_list(jinja_iterate(run, self));
 }
 
-static struct jinja_value filter_items(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_items)
 {
-    (void)given;
     struct jinja_value items = jinja_sequence(run, JINJA_GENERATOR, 0);
     if (self.kind == JINJA_UNDEFINED) return items;
     if (self.kind != JINJA_DICT)
@@ -69,8 +59,7 @@ static struct jinja_value filter_items(struct jinja_run *run, struct jinja_value
     return items;
 }
 
-static struct jinja_value filter_join(struct jinja_run *run, struct jinja_value self,
-                                      const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_join)
 {
     struct jinja_value separator =
         given->bound[0].kind == JINJA_ABSENT ? jinja_text(run, "") : given->bound[0];
@@ -83,10 +72,8 @@ static struct jinja_value filter_join(struct jinja_run *run, struct jinja_value 
     return run->failed ? jinja_failed() : jinja_join(run, separator.string, items, false);
 }
 
-static struct jinja_value filter_reverse(struct jinja_run *run, struct jinja_value self,
-                                         const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_reverse)
 {
-    (void)given;
     if (self.kind == JINJA_STRING) {
         struct jinja_value bounds[3] = { jinja_none(), jinja_none(), jinja_int(-1) };
         return jinja_slice(run, self, bounds);
@@ -129,8 +116,7 @@ static struct jinja_value map_attribute(struct jinja_run *run, struct jinja_sequ
     return jinja_generator(as_list(items));
 }
 
-static struct jinja_value filter_map(struct jinja_run *run, struct jinja_value self,
-                                     const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_map)
 {
     struct jinja_value attribute = jinja_find_keyword(given, "attribute");
     struct jinja_sequence *items = iterate_if_true(run, self);
@@ -183,26 +169,22 @@ static struct jinja_value filter_by_test(struct jinja_run *run, struct jinja_val
     return jinja_generator(as_list(items));
 }
 
-static struct jinja_value filter_select(struct jinja_run *run, struct jinja_value self,
-                                        const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_select)
 {
     return filter_by_test(run, self, given, false, true);
 }
 
-static struct jinja_value filter_reject(struct jinja_run *run, struct jinja_value self,
-                                        const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_reject)
 {
     return filter_by_test(run, self, given, false, false);
 }
 
-static struct jinja_value filter_selectattr(struct jinja_run *run, struct jinja_value self,
-                                            const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_selectattr)
 {
     return filter_by_test(run, self, given, true, true);
 }
 
-static struct jinja_value filter_rejectattr(struct jinja_run *run, struct jinja_value self,
-                                            const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_rejectattr)
 {
     return filter_by_test(run, self, given, true, false);
 }
@@ -284,8 +266,7 @@ static struct jinja_value sorted(struct jinja_run *run, const struct jinja_seque
     return list;
 }
 
-static struct jinja_value filter_sort(struct jinja_run *run, struct jinja_value self,
-                                      const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_sort)
 {
     struct jinja_sequence *items = jinja_iterate(run, self);
     struct jinja_value keys = jinja_sequence(run, JINJA_LIST, items ? items->count : 0);
@@ -298,17 +279,7 @@ static struct jinja_value filter_sort(struct jinja_run *run, struct jinja_value 
     return sorted(run, items, keys.sequence, descending);
 }
 
-struct jinja_value jinja_sort_list(struct jinja_run *run, struct jinja_value self,
-                                   const struct jinja_arguments *given)
-{
-    bool descending = jinja_argument_truth(given->bound[0], false);
-    struct jinja_value list = sorted(run, self.sequence, self.sequence, descending);
-    if (!run->failed) *self.sequence = *list.sequence;
-    return jinja_none();
-}
-
-static struct jinja_value filter_dictsort(struct jinja_run *run, struct jinja_value self,
-                                          const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_dictsort)
 {
     bool with_case = jinja_argument_truth(given->bound[0], false);
     bool by_value =
@@ -350,20 +321,17 @@ static struct jinja_value extreme(struct jinja_run *run, struct jinja_value self
     return items->items[best];
 }
 
-static struct jinja_value filter_min(struct jinja_run *run, struct jinja_value self,
-                                     const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_min)
 {
     return extreme(run, self, given, false);
 }
 
-static struct jinja_value filter_max(struct jinja_run *run, struct jinja_value self,
-                                     const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_max)
 {
     return extreme(run, self, given, true);
 }
 
-static struct jinja_value filter_unique(struct jinja_run *run, struct jinja_value self,
-                                        const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_unique)
 {
     struct jinja_sequence *items = jinja_iterate(run, self);
     bool with_case = jinja_argument_truth(given->bound[0], false);
@@ -380,8 +348,7 @@ static struct jinja_value filter_unique(struct jinja_run *run, struct jinja_valu
     return jinja_generator(as_list(items));
 }
 
-static struct jinja_value filter_sum(struct jinja_run *run, struct jinja_value self,
-                                     const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_sum)
 {
     struct jinja_sequence *items = jinja_iterate(run, self);
     struct jinja_value sum = given->bound[1].kind == JINJA_ABSENT ? jinja_int(0) : given->bound[1];
@@ -395,91 +362,6 @@ static struct jinja_value filter_sum(struct jinja_run *run, struct jinja_value s
 }
 
 /* ------------------------------------------------------------------ groups */
-
-/* A list of items[start … end). */
-static struct jinja_value part(struct jinja_run *run, const struct jinja_sequence *items,
-                               size_t start, size_t end)
-{
-    struct jinja_value list = jinja_sequence(run, JINJA_LIST, end - start);
-    for (size_t i = start; i < end && !run->failed; i++)
-        jinja_append(run, list.sequence, items->items[i]);
-    return list;
-}
-
-static struct jinja_value filter_batch(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
-{
-    int64_t size = jinja_argument_int(run, given->bound[0], 1);
-    struct jinja_sequence *items = jinja_iterate(run, self);
-    struct jinja_value batches = jinja_sequence(run, JINJA_GENERATOR, 0);
-    if (run->failed) return jinja_failed();
-    if (size < 1) return jinja_raise(run, JINJA_ERROR_VALUE, "a batch holds at least one item");
-    for (size_t start = 0; start < items->count && !run->failed; start += (size_t)size) {
-        size_t end = items->count - start < (size_t)size ? items->count : start + (size_t)size;
-        struct jinja_value batch = part(run, items, start, end);
-        bool fill = jinja_given(given->bound[1]);
-        for (size_t i = end - start; fill && i < (size_t)size && jinja_charge(run, 0); i++)
-            jinja_append(run, batch.sequence, given->bound[1]);
-        if (!run->failed) jinja_append(run, batches.sequence, batch);
-        if (end == items->count) break;
-    }
-    return batches;
-}
-
-static struct jinja_value filter_slice(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
-{
-    int64_t wanted = jinja_argument_int(run, given->bound[0], 1);
-    struct jinja_sequence *items = jinja_iterate(run, self);
-    struct jinja_value slices = jinja_sequence(run, JINJA_GENERATOR, 0);
-    if (run->failed) return jinja_failed();
-    if (wanted < 1) return jinja_raise(run, JINJA_ERROR_VALUE, "there is at least one slice");
-    size_t count = (size_t)wanted, each = items->count / count, extra = items->count % count;
-    size_t start = 0;
-    for (size_t i = 0; i < count && jinja_charge(run, 0); i++) {
-        size_t end = start + each + (i < extra ? 1 : 0);
-        struct jinja_value slice = part(run, items, start, end);
-        if (jinja_given(given->bound[1]) && i >= extra && !run->failed)
-            jinja_append(run, slice.sequence, given->bound[1]);
-        if (!run->failed) jinja_append(run, slices.sequence, slice);
-        start = end;
-    }
-    return slices;
-}
-
-/* [(key, [items…]), …], in the order of the keys; the pairs answer to .grouper and .list. */
-static struct jinja_value filter_groupby(struct jinja_run *run, struct jinja_value self,
-                                         const struct jinja_arguments *given)
-{
-    struct jinja_sequence *items = jinja_iterate(run, self);
-    struct jinja_value keys = jinja_sequence(run, JINJA_LIST, 0);
-    struct jinja_value groups = jinja_sequence(run, JINJA_LIST, 0);
-    bool with_case = jinja_argument_truth(given->bound[2], false);
-    for (size_t i = 0; items && i < items->count && !run->failed; i++) {
-        struct jinja_value real =
-            jinja_get_path(run, items->items[i], given->bound[0], given->bound[1]);
-        items->items[i] = jinja_pair(run, real, items->items[i]);
-        jinja_append(run, keys.sequence, plain_key(run, real, jinja_none(), with_case));
-    }
-    if (!items || run->failed) return jinja_failed();
-    struct jinja_value pairs = sorted(run, items, keys.sequence, false);
-    struct jinja_value last = jinja_absent();
-    for (size_t i = 0; !run->failed && i < pairs.sequence->count; i++) {
-        struct jinja_value *pair = pairs.sequence->items[i].sequence->items;
-        struct jinja_value key = plain_key(run, pair[0], jinja_none(), with_case);
-        if (run->failed) break;
-        if (last.kind == JINJA_ABSENT || !jinja_equal(run, key, last)) {
-            struct jinja_value group = jinja_pair(run, pair[0], jinja_sequence(run, JINJA_LIST, 0));
-            if (run->failed) break;
-            group.sequence->label = "group";
-            jinja_append(run, groups.sequence, group);
-            last = key;
-        }
-        struct jinja_value group = groups.sequence->items[groups.sequence->count - 1];
-        jinja_append(run, group.sequence->items[1].sequence, pair[1]);
-    }
-    return groups;
-}
 
 const struct jinja_builtin jinja_filters_sequence[] = {
     { "length", "", filter_length },
@@ -501,8 +383,5 @@ const struct jinja_builtin jinja_filters_sequence[] = {
     { "max", "case_sensitive? attribute?", filter_max },
     { "unique", "case_sensitive? attribute?", filter_unique },
     { "sum", "attribute? start?", filter_sum },
-    { "batch", "linecount fill_with?", filter_batch },
-    { "slice", "slices fill_with?", filter_slice },
-    { "groupby", "attribute default? case_sensitive?", filter_groupby },
     { 0 },
 };

@@ -15,36 +15,28 @@ static const struct jinja_string *text_of(struct jinja_run *run, struct jinja_va
 
 /* ------------------------------------------------------------------ cases */
 
-static struct jinja_value filter_upper(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_upper)
 {
-    (void)given;
     const struct jinja_string *text = text_of(run, self);
     return text ? jinja_convert_case(run, text, UNICODE_UPPER) : jinja_failed();
 }
 
-static struct jinja_value filter_lower(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_lower)
 {
-    (void)given;
     const struct jinja_string *text = text_of(run, self);
     return text ? jinja_convert_case(run, text, UNICODE_LOWER) : jinja_failed();
 }
 
-static struct jinja_value filter_capitalize(struct jinja_run *run, struct jinja_value self,
-                                            const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_capitalize)
 {
-    (void)given;
     const struct jinja_string *text = text_of(run, self);
     return text ? jinja_capitalise(run, text) : jinja_failed();
 }
 
 /* A word begins after white space or one of - ( { [ <; str.title begins one after any character
  * that is not a letter. */
-static struct jinja_value filter_title(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_title)
 {
-    (void)given;
     const struct jinja_string *text = text_of(run, self);
     struct jinja_builder builder = { .run = run, .markup = text && jinja_marks_cover(run, text) };
     char out[UNICODE_CASE_BYTES];
@@ -60,8 +52,7 @@ static struct jinja_value filter_title(struct jinja_run *run, struct jinja_value
 
 /* ------------------------------------------------------------------ layout */
 
-static struct jinja_value filter_trim(struct jinja_run *run, struct jinja_value self,
-                                      const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_trim)
 {
     const struct jinja_string *text = text_of(run, self);
     const struct jinja_string *set =
@@ -69,8 +60,7 @@ static struct jinja_value filter_trim(struct jinja_run *run, struct jinja_value 
     return text ? jinja_strip(run, text, set, JINJA_BOTH) : jinja_failed();
 }
 
-static struct jinja_value filter_replace(struct jinja_run *run, struct jinja_value self,
-                                         const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_replace)
 {
     const struct jinja_string *text = text_of(run, self);
     const struct jinja_string *old = text_of(run, given->bound[0]);
@@ -80,8 +70,7 @@ static struct jinja_value filter_replace(struct jinja_run *run, struct jinja_val
     return run->failed ? jinja_failed() : jinja_replace(run, text, old, new, limit);
 }
 
-static struct jinja_value filter_indent(struct jinja_run *run, struct jinja_value self,
-                                        const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_indent)
 {
     const struct jinja_string *text = jinja_argument_string(run, self);
     bool first = jinja_argument_truth(given->bound[1], false);
@@ -108,47 +97,9 @@ static struct jinja_value filter_indent(struct jinja_run *run, struct jinja_valu
     return jinja_built(&builder);
 }
 
-/* At most `length` characters with the end mark.  Text that is longer by up to `leeway` stays
- * whole. */
-static struct jinja_value filter_truncate(struct jinja_run *run, struct jinja_value self,
-                                          const struct jinja_arguments *given)
-{
-    if (self.kind == JINJA_UNDEFINED) return self;
-    const struct jinja_string *text = jinja_argument_string(run, self);
-    int64_t length = jinja_argument_int(run, given->bound[0], 255);
-    bool kill_words = jinja_argument_truth(given->bound[1], false);
-    struct jinja_value end = given->bound[2];
-    int64_t leeway = jinja_given(given->bound[3]) ? jinja_argument_int(run, given->bound[3], 5) : 5;
-    if (end.kind == JINJA_ABSENT) end = jinja_text(run, "...");
-    const struct jinja_string *mark = jinja_argument_string(run, end);
-    if (run->failed) return jinja_failed();
-    if (leeway < 0 || length < (int64_t)mark->characters)
-        return jinja_raise(run, JINJA_ERROR_VALUE, "the text cannot be truncated to this length");
-    if (length >= (int64_t)text->characters - leeway) return self;
-    size_t bytes = unicode_offset(text->data, text->length, (size_t)length - mark->characters);
-    if (!kill_words) {
-        const char *space = memrchr(text->data, ' ', bytes);
-        if (space) bytes = (size_t)(space - text->data);
-    }
-    struct jinja_builder builder = { .run = run };
-    jinja_add(&builder, text->data, bytes);
-    jinja_add_string(&builder, mark);
-    return jinja_built(&builder);
-}
-
-static struct jinja_value filter_center(struct jinja_run *run, struct jinja_value self,
-                                        const struct jinja_arguments *given)
-{
-    const struct jinja_string *text = text_of(run, self);
-    int64_t width = jinja_argument_int(run, given->bound[0], 80);
-    return text ? jinja_pad(run, text, width, ' ', 'c') : jinja_failed();
-}
-
 /* Counts the matches of \w+, as Jinja does. */
-static struct jinja_value filter_wordcount(struct jinja_run *run, struct jinja_value self,
-                                           const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_wordcount)
 {
-    (void)given;
     const struct jinja_string *text = text_of(run, self);
     int64_t words = 0;
     bool inside = false;
@@ -165,10 +116,8 @@ static struct jinja_value filter_wordcount(struct jinja_run *run, struct jinja_v
 
 /* Unlike Jinja's Markup, a string does not record that it was escaped: escaping twice escapes
  * twice, and `forceescape` is the same filter. */
-static struct jinja_value filter_escape(struct jinja_run *run, struct jinja_value self,
-                                        const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_escape)
 {
-    (void)given;
     const struct jinja_string *text = text_of(run, self);
     struct jinja_builder builder = { .run = run };
     for (size_t i = 0; text && i < text->length && !run->failed; i++) {
@@ -195,41 +144,6 @@ static struct jinja_value filter_escape(struct jinja_run *run, struct jinja_valu
     return jinja_built(&builder);
 }
 
-static struct jinja_value filter_urlencode(struct jinja_run *run, struct jinja_value self,
-                                           const struct jinja_arguments *given)
-{
-    (void)given;
-    const struct jinja_string *text = jinja_argument_string(run, self);
-    struct jinja_builder builder = { .run = run };
-    for (size_t i = 0; i < text->length && !run->failed; i++) {
-        unsigned char c = (unsigned char)text->data[i];
-        bool plain = (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') ||
-                     (c && strchr("_.-~/", c));
-        char code[4];
-        snprintf(code, sizeof code, plain ? "%c" : "%%%02X", c);
-        jinja_add_text(&builder, code);
-    }
-    return jinja_built(&builder);
-}
-
-static struct jinja_value filter_format(struct jinja_run *run, struct jinja_value self,
-                                        const struct jinja_arguments *given)
-{
-    const struct jinja_string *text = text_of(run, self);
-    if (given->positional_count && given->keyword_count)
-        return jinja_raise(run, JINJA_ERROR_VALUE,
-                           "can't handle positional and keyword arguments at the same time");
-    struct jinja_value values =
-        given->keyword_count ? jinja_dict(run) : jinja_sequence(run, JINJA_TUPLE, 0);
-    for (size_t i = 0; i < given->positional_count && !run->failed; i++)
-        jinja_append(run, values.sequence, given->positional[i]);
-    for (size_t i = 0; i < given->keyword_count && !run->failed; i++) {
-        struct jinja_value key = { .kind = JINJA_STRING, .string = given->keywords[i].name };
-        jinja_dict_set(run, values.dict, key, given->keywords[i].value);
-    }
-    return run->failed ? jinja_failed() : jinja_format_percent(run, text, values);
-}
-
 const struct jinja_builtin jinja_filters_text[] = {
     { "upper", "", filter_upper },
     { "lower", "", filter_lower },
@@ -238,13 +152,8 @@ const struct jinja_builtin jinja_filters_text[] = {
     { "trim", "chars?", filter_trim },
     { "replace", "old new count?", filter_replace },
     { "indent", "width? first? blank?", filter_indent },
-    { "truncate", "length? killwords? end? leeway?", filter_truncate },
-    { "center", "width?", filter_center },
     { "wordcount", "", filter_wordcount },
     { "escape", "", filter_escape },
     { "e", "", filter_escape },
-    { "forceescape", "", filter_escape },
-    { "urlencode", "", filter_urlencode },
-    { "format", "*", filter_format },
     { 0 },
 };

@@ -64,8 +64,7 @@ static bool truncate_real(int64_t *out, double real)
     return true;
 }
 
-static struct jinja_value filter_int(struct jinja_run *run, struct jinja_value self,
-                                     const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_int)
 {
     int64_t integer;
     double real;
@@ -85,8 +84,7 @@ static struct jinja_value filter_int(struct jinja_run *run, struct jinja_value s
     return otherwise;
 }
 
-static struct jinja_value filter_float(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_float)
 {
     double real;
     if (self.kind == JINJA_UNDEFINED) return jinja_raise_undefined(run, self);
@@ -98,10 +96,8 @@ static struct jinja_value filter_float(struct jinja_run *run, struct jinja_value
 
 /* ------------------------------------------------------------------ arithmetic */
 
-static struct jinja_value filter_abs(struct jinja_run *run, struct jinja_value self,
-                                     const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_abs)
 {
-    (void)given;
     if (self.kind == JINJA_FLOAT) return jinja_float(fabs(self.real));
     if (self.kind == JINJA_BOOL) return jinja_int(self.truth);
     if (self.kind == JINJA_INT && self.integer != INT64_MIN)
@@ -140,8 +136,7 @@ static struct jinja_value round_whole(int64_t value, int64_t precision)
     return jinja_int(up ? base + unit : base);
 }
 
-static struct jinja_value filter_round(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_round)
 {
     int64_t precision = jinja_argument_int(run, given->bound[0], 0);
     struct jinja_value method = given->bound[1];
@@ -168,29 +163,16 @@ static struct jinja_value filter_round(struct jinja_run *run, struct jinja_value
 
 /* ------------------------------------------------------------------ others */
 
-static struct jinja_value filter_default(struct jinja_run *run, struct jinja_value self,
-                                         const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_default)
 {
     bool by_truth = jinja_argument_truth(given->bound[1], false);
     if (self.kind != JINJA_UNDEFINED && !(by_truth && !jinja_truth(self))) return self;
     return given->bound[0].kind == JINJA_ABSENT ? jinja_text(run, "") : given->bound[0];
 }
 
-static struct jinja_value filter_safe(struct jinja_run *run, struct jinja_value self,
-                                      const struct jinja_arguments *given)
+JINJA_BUILTIN(filter_safe)
 {
-    (void)given;
     return jinja_str(run, self);
-}
-
-static struct jinja_value filter_attr(struct jinja_run *run, struct jinja_value self,
-                                      const struct jinja_arguments *given)
-{
-    const struct jinja_string *name = jinja_argument_string(run, given->bound[0]);
-    if (run->failed) return self;
-    if (self.kind == JINJA_DICT && !jinja_find_method(JINJA_DICT, name))
-        return jinja_undefined_name(JINJA_DICT, name); /* attributes only, no items */
-    return jinja_get_attribute(run, self, name);
 }
 
 const struct jinja_builtin jinja_filters_value[] = {
@@ -204,6 +186,5 @@ const struct jinja_builtin jinja_filters_value[] = {
     { "float", "default?", filter_float },
     { "abs", "", filter_abs },
     { "round", "precision? method?", filter_round },
-    { "attr", "name", filter_attr },
     { 0 },
 };

@@ -1,4 +1,4 @@
-/* Global functions, and the methods of the objects that only they make. */
+/* Global functions. */
 #include "jinja/run.h"
 
 /* ------------------------------------------------------------------ range */
@@ -15,10 +15,8 @@ static uint64_t range_count(int64_t start, int64_t stop, int64_t step)
     return (distance - 1) / size + 1;
 }
 
-static struct jinja_value make_range(struct jinja_run *run, struct jinja_value self,
-                                     const struct jinja_arguments *given)
+JINJA_BUILTIN(make_range)
 {
-    (void)self;
     bool only_stop = given->bound[1].kind == JINJA_ABSENT;
     int64_t start = only_stop ? 0 : jinja_argument_int(run, given->bound[0], 0);
     int64_t stop = jinja_argument_int(run, given->bound[only_stop ? 0 : 1], 0);
@@ -60,10 +58,8 @@ static void add_entries(struct jinja_run *run, struct jinja_dict *out, struct ji
     }
 }
 
-static struct jinja_value make_dict(struct jinja_run *run, struct jinja_value self,
-                                    const struct jinja_arguments *given)
+JINJA_BUILTIN(make_dict)
 {
-    (void)self;
     struct jinja_value dict = jinja_dict(run);
     for (size_t i = 0; i < given->positional_count && !run->failed; i++)
         add_entries(run, dict.dict, given->positional[i]);
@@ -74,94 +70,23 @@ static struct jinja_value make_dict(struct jinja_run *run, struct jinja_value se
     return dict;
 }
 
-static struct jinja_value make_namespace(struct jinja_run *run, struct jinja_value self,
-                                         const struct jinja_arguments *given)
+JINJA_BUILTIN(make_namespace)
 {
     struct jinja_value value = make_dict(run, self, given);
     if (value.kind == JINJA_DICT) value.kind = JINJA_NAMESPACE;
     return value;
 }
 
-/* ------------------------------------------------------------------ cycler and joiner */
-
-static struct jinja_value make_cycler(struct jinja_run *run, struct jinja_value self,
-                                      const struct jinja_arguments *given)
-{
-    (void)self;
-    if (!given->positional_count)
-        return jinja_raise(run, JINJA_ERROR_TYPE, "at least one item has to be provided");
-    struct jinja_value cycler = jinja_sequence(run, JINJA_CYCLER, given->positional_count);
-    for (size_t i = 0; i < given->positional_count && !run->failed; i++)
-        jinja_append(run, cycler.sequence, given->positional[i]);
-    return cycler;
-}
-
-static struct jinja_value cycler_next(struct jinja_run *run, struct jinja_value self,
-                                      const struct jinja_arguments *given)
-{
-    (void)run;
-    (void)given;
-    struct jinja_sequence *items = self.sequence;
-    return items->items[items->position++ % items->count];
-}
-
-static struct jinja_value cycler_reset(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
-{
-    (void)run;
-    (void)given;
-    self.sequence->position = 0;
-    return jinja_none();
-}
-
-static struct jinja_value make_joiner(struct jinja_run *run, struct jinja_value self,
-                                      const struct jinja_arguments *given)
-{
-    (void)self;
-    struct jinja_value separator = given->bound[0];
-    struct jinja_value joiner = jinja_sequence(run, JINJA_JOINER, 1);
-    if (run->failed) return joiner;
-    if (separator.kind == JINJA_ABSENT) separator = jinja_text(run, ", ");
-    jinja_append(run, joiner.sequence, separator);
-    return joiner;
-}
-
-/* ------------------------------------------------------------------ loop */
-
-static struct jinja_value loop_cycle(struct jinja_run *run, struct jinja_value self,
-                                     const struct jinja_arguments *given)
-{
-    if (!given->positional_count)
-        return jinja_raise(run, JINJA_ERROR_TYPE, "no items for cycling given");
-    return given->positional[(size_t)self.loop->index0 % given->positional_count];
-}
-
-static struct jinja_value loop_changed(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
-{
-    struct jinja_value now = jinja_sequence(run, JINJA_TUPLE, given->positional_count);
-    for (size_t i = 0; i < given->positional_count && !run->failed; i++)
-        jinja_append(run, now.sequence, given->positional[i]);
-    if (run->failed) return jinja_failed();
-    bool same = self.loop->changed.kind == JINJA_TUPLE && jinja_equal(run, self.loop->changed, now);
-    self.loop->changed = now;
-    return jinja_bool(!same);
-}
-
 /* ------------------------------------------------------------------ the host's functions */
 
-static struct jinja_value raise_exception(struct jinja_run *run, struct jinja_value self,
-                                          const struct jinja_arguments *given)
+JINJA_BUILTIN(raise_exception)
 {
-    (void)self;
     struct jinja_value message = jinja_str(run, given->bound[0]);
     return run->failed ? message : jinja_raise_text(run, JINJA_ERROR_RAISED, message.string);
 }
 
-static struct jinja_value strftime_now(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
+JINJA_BUILTIN(strftime_now)
 {
-    (void)self;
     char format[258], text[2048];
     struct tm now = { 0 };
     const struct jinja_string *wanted = jinja_argument_string(run, given->bound[0]);
@@ -179,24 +104,7 @@ static struct jinja_value strftime_now(struct jinja_run *run, struct jinja_value
 }
 
 const struct jinja_builtin jinja_globals[] = {
-    { "range", "start stop? step?", make_range },
-    { "dict", "*", make_dict },
-    { "namespace", "*", make_namespace },
-    { "cycler", "*", make_cycler },
-    { "joiner", "sep?", make_joiner },
-    { "raise_exception", "message", raise_exception },
-    { "strftime_now", "format", strftime_now },
-    { 0 },
-};
-
-const struct jinja_builtin jinja_loop_methods[] = {
-    { "cycle", "*", loop_cycle },
-    { "changed", "*", loop_changed },
-    { 0 },
-};
-
-const struct jinja_builtin jinja_cycler_methods[] = {
-    { "next", "", cycler_next },
-    { "reset", "", cycler_reset },
-    { 0 },
+    { "range", "start stop? step?", make_range }, { "dict", "*", make_dict },
+    { "namespace", "*", make_namespace },         { "raise_exception", "message", raise_exception },
+    { "strftime_now", "format", strftime_now },   { 0 },
 };

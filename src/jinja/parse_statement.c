@@ -174,40 +174,9 @@ static void parse_with(struct parser *parser, struct jinja_node *node)
     node->body = parse_whole_body(parser, "endwith");
 }
 
-/* Blocks that only group: their tag may hold anything that is of no effect here. */
-static void parse_autoescape(struct parser *parser, struct jinja_node *node)
-{
-    parse_expression(parser);
-    node->body = parse_whole_body(parser, "endautoescape");
-}
-
 static void parse_generation(struct parser *parser, struct jinja_node *node)
 {
     node->body = parse_whole_body(parser, "endgeneration");
-}
-
-static void parse_block(struct parser *parser, struct jinja_node *node)
-{
-    parser_take_name(parser);
-    parser_skip_name(parser, "scoped");
-    node->body = parse_whole_body(parser, "endblock");
-    if (parser->current.kind == TOKEN_NAME) parser_advance(parser);
-}
-
-static void parse_do(struct parser *parser, struct jinja_node *node)
-{
-    node->a = parse_tuple(parser, true);
-}
-
-/* {% print a, b %} writes one after the other. */
-static void parse_print(struct parser *parser, struct jinja_node *node)
-{
-    struct node_list items = { 0 };
-    node->a = parser_node(parser, NODE_CONCAT);
-    do {
-        parser_push(&items, parse_expression(parser));
-    } while (parser_skip_operator(parser, ","));
-    if (node->a) node->a->items = items.first;
 }
 
 static void parse_jump(struct parser *parser, struct jinja_node *node)
@@ -230,11 +199,7 @@ static const struct {
     { "call", NODE_CALL_BLOCK, parse_call_block },
     { "filter", NODE_FILTER_BLOCK, parse_filter_block },
     { "with", NODE_WITH, parse_with },
-    { "autoescape", NODE_SCOPE, parse_autoescape },
     { "generation", NODE_SCOPE, parse_generation },
-    { "block", NODE_SCOPE, parse_block },
-    { "do", NODE_DO, parse_do },
-    { "print", NODE_OUTPUT, parse_print },
     { "break", NODE_BREAK, parse_jump },
     { "continue", NODE_CONTINUE, parse_jump },
 };

@@ -45,7 +45,6 @@ struct jinja_loop {
     int64_t index0;
     int64_t depth0;
     struct jinja_value before, current;
-    struct jinja_value changed; /* what changed() saw last */
 };
 
 /* The last few results of a concatenation, each the start of a block with room behind it. */

@@ -2,7 +2,7 @@
 #include "jinja/run.h"
 #include "base/unicode.h"
 
-/* ------------------------------------------------------------------ strip, case, padding */
+/* ------------------------------------------------------------------ strip, case */
 
 static struct jinja_value strip_side(struct jinja_run *run, struct jinja_value self,
                                      const struct jinja_arguments *given, enum jinja_side side)
@@ -12,57 +12,39 @@ static struct jinja_value strip_side(struct jinja_run *run, struct jinja_value s
     return jinja_strip(run, self.string, set, side);
 }
 
-static struct jinja_value method_strip(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
+JINJA_BUILTIN(method_strip)
 {
     return strip_side(run, self, given, JINJA_BOTH);
 }
 
-static struct jinja_value method_lstrip(struct jinja_run *run, struct jinja_value self,
-                                        const struct jinja_arguments *given)
+JINJA_BUILTIN(method_lstrip)
 {
     return strip_side(run, self, given, JINJA_LEFT);
 }
 
-static struct jinja_value method_rstrip(struct jinja_run *run, struct jinja_value self,
-                                        const struct jinja_arguments *given)
+JINJA_BUILTIN(method_rstrip)
 {
     return strip_side(run, self, given, JINJA_RIGHT);
 }
 
-static struct jinja_value method_upper(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
+JINJA_BUILTIN(method_upper)
 {
-    (void)given;
     return jinja_convert_case(run, self.string, UNICODE_UPPER);
 }
 
-static struct jinja_value method_lower(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
+JINJA_BUILTIN(method_lower)
 {
-    (void)given;
     return jinja_convert_case(run, self.string, UNICODE_LOWER);
 }
 
-static struct jinja_value method_casefold(struct jinja_run *run, struct jinja_value self,
-                                          const struct jinja_arguments *given)
+JINJA_BUILTIN(method_capitalize)
 {
-    (void)given;
-    return jinja_convert_case(run, self.string, UNICODE_FOLD);
-}
-
-static struct jinja_value method_capitalize(struct jinja_run *run, struct jinja_value self,
-                                            const struct jinja_arguments *given)
-{
-    (void)given;
     return jinja_capitalise(run, self.string);
 }
 
 /* Each letter after one that has no case begins a word. */
-static struct jinja_value method_title(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
+JINJA_BUILTIN(method_title)
 {
-    (void)given;
     struct jinja_builder builder = { .run = run, .markup = jinja_marks_cover(run, self.string) };
     char out[UNICODE_CASE_BYTES];
     bool inside = false;
@@ -73,69 +55,6 @@ static struct jinja_value method_title(struct jinja_run *run, struct jinja_value
         jinja_add(&builder, out, unicode_to_case(out, c, to));
         inside = unicode_is_cased(c);
     }
-    return jinja_built(&builder);
-}
-
-static struct jinja_value method_swapcase(struct jinja_run *run, struct jinja_value self,
-                                          const struct jinja_arguments *given)
-{
-    (void)given;
-    struct jinja_builder builder = { .run = run, .markup = jinja_marks_cover(run, self.string) };
-    char out[UNICODE_CASE_BYTES];
-    const struct jinja_string *text = self.string;
-    for (size_t offset = 0, bytes; offset < text->length && !run->failed; offset += bytes) {
-        uint32_t c = unicode_decode(text->data + offset, &bytes);
-        enum unicode_case to = unicode_is_upper(c) ? UNICODE_LOWER : UNICODE_UPPER;
-        jinja_add(&builder, out, unicode_to_case(out, c, to));
-    }
-    return jinja_built(&builder);
-}
-
-static struct jinja_value pad_with(struct jinja_run *run, struct jinja_value self,
-                                   const struct jinja_arguments *given, char alignment)
-{
-    int64_t width = jinja_argument_int(run, given->bound[0], 0);
-    uint32_t fill = ' ';
-    if (given->bound[1].kind != JINJA_ABSENT) {
-        const struct jinja_string *text = jinja_argument_string(run, given->bound[1]);
-        size_t bytes;
-        if (text->characters != 1)
-            return jinja_raise(run, JINJA_ERROR_TYPE,
-                               "The fill character must be exactly one character long");
-        fill = unicode_decode(text->data, &bytes);
-    }
-    return run->failed ? jinja_failed() : jinja_pad(run, self.string, width, fill, alignment);
-}
-
-static struct jinja_value method_center(struct jinja_run *run, struct jinja_value self,
-                                        const struct jinja_arguments *given)
-{
-    return pad_with(run, self, given, 'c');
-}
-
-static struct jinja_value method_ljust(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
-{
-    return pad_with(run, self, given, '<');
-}
-
-static struct jinja_value method_rjust(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
-{
-    return pad_with(run, self, given, '>');
-}
-
-static struct jinja_value method_zfill(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
-{
-    int64_t width = jinja_argument_int(run, given->bound[0], 0);
-    const struct jinja_string *text = self.string;
-    struct jinja_builder builder = { .run = run };
-    size_t sign = text->length && (*text->data == '-' || *text->data == '+') ? 1 : 0;
-    jinja_add(&builder, text->data, sign);
-    if (width > 0 && (size_t)width > text->characters)
-        jinja_add_repeated(&builder, '0', (size_t)width - text->characters);
-    jinja_add(&builder, text->data + sign, text->length - sign);
     return jinja_built(&builder);
 }
 
@@ -187,14 +106,12 @@ static int64_t find_in(struct jinja_run *run, struct jinja_value self,
     return skipped + (int64_t)unicode_count(text->data, (size_t)(found - text->data));
 }
 
-static struct jinja_value method_find(struct jinja_run *run, struct jinja_value self,
-                                      const struct jinja_arguments *given)
+JINJA_BUILTIN(method_find)
 {
     return jinja_int(find_in(run, self, given, false));
 }
 
-static struct jinja_value method_rfind(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
+JINJA_BUILTIN(method_rfind)
 {
     return jinja_int(find_in(run, self, given, true));
 }
@@ -205,20 +122,12 @@ static struct jinja_value found_or_raise(struct jinja_run *run, int64_t found)
     return jinja_int(found);
 }
 
-static struct jinja_value method_index(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
+JINJA_BUILTIN(method_index)
 {
     return found_or_raise(run, find_in(run, self, given, false));
 }
 
-static struct jinja_value method_rindex(struct jinja_run *run, struct jinja_value self,
-                                        const struct jinja_arguments *given)
-{
-    return found_or_raise(run, find_in(run, self, given, true));
-}
-
-static struct jinja_value method_count(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
+JINJA_BUILTIN(method_count)
 {
     const struct jinja_string *wanted = jinja_argument_string(run, given->bound[0]);
     struct jinja_value part = part_between(run, self, given->bound[1], given->bound[2]);
@@ -257,20 +166,17 @@ static struct jinja_value match_affix(struct jinja_run *run, struct jinja_value 
     return jinja_bool(matches);
 }
 
-static struct jinja_value method_startswith(struct jinja_run *run, struct jinja_value self,
-                                            const struct jinja_arguments *given)
+JINJA_BUILTIN(method_startswith)
 {
     return match_affix(run, self, given, false);
 }
 
-static struct jinja_value method_endswith(struct jinja_run *run, struct jinja_value self,
-                                          const struct jinja_arguments *given)
+JINJA_BUILTIN(method_endswith)
 {
     return match_affix(run, self, given, true);
 }
 
-static struct jinja_value method_removeprefix(struct jinja_run *run, struct jinja_value self,
-                                              const struct jinja_arguments *given)
+JINJA_BUILTIN(method_removeprefix)
 {
     const struct jinja_string *affix = jinja_argument_string(run, given->bound[0]);
     if (run->failed || !has_affix(self.string, affix, false)) return self;
@@ -278,8 +184,7 @@ static struct jinja_value method_removeprefix(struct jinja_run *run, struct jinj
                              self.string->length - affix->length);
 }
 
-static struct jinja_value method_removesuffix(struct jinja_run *run, struct jinja_value self,
-                                              const struct jinja_arguments *given)
+JINJA_BUILTIN(method_removesuffix)
 {
     const struct jinja_string *affix = jinja_argument_string(run, given->bound[0]);
     if (run->failed || !has_affix(self.string, affix, true)) return self;
@@ -398,20 +303,17 @@ static struct jinja_value split(struct jinja_run *run, struct jinja_value self,
     return parts;
 }
 
-static struct jinja_value method_split(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
+JINJA_BUILTIN(method_split)
 {
     return split(run, self, given, false);
 }
 
-static struct jinja_value method_rsplit(struct jinja_run *run, struct jinja_value self,
-                                        const struct jinja_arguments *given)
+JINJA_BUILTIN(method_rsplit)
 {
     return split(run, self, given, true);
 }
 
-static struct jinja_value method_splitlines(struct jinja_run *run, struct jinja_value self,
-                                            const struct jinja_arguments *given)
+JINJA_BUILTIN(method_splitlines)
 {
     return jinja_split_lines(run, self.string, jinja_argument_truth(given->bound[0], false));
 }
@@ -441,22 +343,19 @@ static struct jinja_value partition(struct jinja_run *run, struct jinja_value se
     return parts;
 }
 
-static struct jinja_value method_partition(struct jinja_run *run, struct jinja_value self,
-                                           const struct jinja_arguments *given)
+JINJA_BUILTIN(method_partition)
 {
     return partition(run, self, given, false);
 }
 
-static struct jinja_value method_rpartition(struct jinja_run *run, struct jinja_value self,
-                                            const struct jinja_arguments *given)
+JINJA_BUILTIN(method_rpartition)
 {
     return partition(run, self, given, true);
 }
 
 /* ------------------------------------------------------------------ putting together */
 
-static struct jinja_value method_replace(struct jinja_run *run, struct jinja_value self,
-                                         const struct jinja_arguments *given)
+JINJA_BUILTIN(method_replace)
 {
     const struct jinja_string *old = jinja_argument_string(run, given->bound[0]);
     const struct jinja_string *new = jinja_argument_string(run, given->bound[1]);
@@ -464,15 +363,13 @@ static struct jinja_value method_replace(struct jinja_run *run, struct jinja_val
     return run->failed ? jinja_failed() : jinja_replace(run, self.string, old, new, limit);
 }
 
-static struct jinja_value method_join(struct jinja_run *run, struct jinja_value self,
-                                      const struct jinja_arguments *given)
+JINJA_BUILTIN(method_join)
 {
     struct jinja_sequence *items = jinja_iterate(run, given->bound[0]);
     return items ? jinja_join(run, self.string, items, true) : jinja_failed();
 }
 
-static struct jinja_value method_format(struct jinja_run *run, struct jinja_value self,
-                                        const struct jinja_arguments *given)
+JINJA_BUILTIN(method_format)
 {
     return jinja_format_braces(run, self.string, given);
 }
@@ -490,23 +387,16 @@ const struct jinja_builtin jinja_string_methods[] = {
     { "join", "iterable", method_join },
     { "upper", "", method_upper },
     { "lower", "", method_lower },
-    { "casefold", "", method_casefold },
     { "title", "", method_title },
     { "capitalize", "", method_capitalize },
-    { "swapcase", "", method_swapcase },
     { "find", "sub start? end?", method_find },
     { "rfind", "sub start? end?", method_rfind },
     { "index", "sub start? end?", method_index },
-    { "rindex", "sub start? end?", method_rindex },
     { "count", "sub start? end?", method_count },
     { "removeprefix", "prefix", method_removeprefix },
     { "removesuffix", "suffix", method_removesuffix },
     { "partition", "sep", method_partition },
     { "rpartition", "sep", method_rpartition },
-    { "center", "width fillchar?", method_center },
-    { "ljust", "width fillchar?", method_ljust },
-    { "rjust", "width fillchar?", method_rjust },
-    { "zfill", "width", method_zfill },
     { "format", "*", method_format },
     { 0 },
 };

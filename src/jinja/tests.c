@@ -3,12 +3,8 @@
 #include "base/unicode.h"
 
 #define TEST(name, condition)                                                                      \
-    static struct jinja_value name(struct jinja_run *run, struct jinja_value self,                 \
-                                   const struct jinja_arguments *given)                            \
+    JINJA_BUILTIN(name)                                                                            \
     {                                                                                              \
-        (void)run;                                                                                 \
-        (void)self;                                                                                \
-        (void)given;                                                                               \
         return jinja_bool(condition);                                                              \
     }
 
@@ -24,18 +20,13 @@ TEST(is_number, jinja_is_number(self))
 TEST(is_string, self.kind == JINJA_STRING)
 TEST(is_mapping, self.kind == JINJA_DICT)
 TEST(is_iterable, jinja_is_iterable(self))
-TEST(is_callable, self.kind == JINJA_FUNCTION || self.kind == JINJA_MACRO ||
-                      self.kind == JINJA_LOOP || self.kind == JINJA_JOINER ||
-                      self.kind == JINJA_UNDEFINED)
 /* Python: it has a length and can be indexed. */
 TEST(is_sequence, jinja_length(self) >= 0 && self.kind != JINJA_VIEW)
-TEST(is_escaped, false)
 
 /* ------------------------------------------------------------------ relations */
 
 #define RELATION(name, operator)                                                                   \
-    static struct jinja_value name(struct jinja_run *run, struct jinja_value self,                 \
-                                   const struct jinja_arguments *given)                            \
+    JINJA_BUILTIN(name)                                                                            \
     {                                                                                              \
         return jinja_bool(jinja_compare(run, operator, self, given->bound[0]));                    \
     }
@@ -48,8 +39,7 @@ RELATION(is_greater, OPERATOR_GREATER)
 RELATION(is_greater_equal, OPERATOR_GREATER_EQUAL)
 RELATION(is_in, OPERATOR_IN)
 
-static struct jinja_value is_same_as(struct jinja_run *run, struct jinja_value self,
-                                     const struct jinja_arguments *given)
+JINJA_BUILTIN(is_same_as)
 {
     struct jinja_value other = given->bound[0];
     if (self.kind != other.kind) return jinja_bool(false);
@@ -57,76 +47,25 @@ static struct jinja_value is_same_as(struct jinja_run *run, struct jinja_value s
     return jinja_bool(by_value ? jinja_equal(run, self, other) : self.sequence == other.sequence);
 }
 
-static struct jinja_value is_divisible(struct jinja_run *run, struct jinja_value self,
-                                       const struct jinja_arguments *given)
+JINJA_BUILTIN(is_divisible)
 {
     struct jinja_value rest = jinja_binary(run, OPERATOR_MODULO, self, given->bound[0]);
     return jinja_bool(!run->failed && jinja_equal(run, rest, jinja_int(0)));
 }
 
-static struct jinja_value is_odd(struct jinja_run *run, struct jinja_value self,
-                                 const struct jinja_arguments *given)
+JINJA_BUILTIN(is_odd)
 {
-    (void)given;
     struct jinja_value rest = jinja_binary(run, OPERATOR_MODULO, self, jinja_int(2));
     return jinja_bool(!run->failed && jinja_equal(run, rest, jinja_int(1)));
 }
 
-static struct jinja_value is_even(struct jinja_run *run, struct jinja_value self,
-                                  const struct jinja_arguments *given)
+JINJA_BUILTIN(is_even)
 {
-    (void)given;
     struct jinja_value rest = jinja_binary(run, OPERATOR_MODULO, self, jinja_int(2));
     return jinja_bool(!run->failed && jinja_equal(run, rest, jinja_int(0)));
 }
 
 /* ------------------------------------------------------------------ text */
-
-/* Every cased letter is of the wanted case, and there is one. */
-static bool all_in_case(struct jinja_run *run, struct jinja_value self, bool upper)
-{
-    struct jinja_value value = jinja_str(run, self);
-    bool any = false;
-    if (run->failed) return false;
-    const struct jinja_string *text = value.string;
-    for (size_t offset = 0, bytes; offset < text->length; offset += bytes) {
-        uint32_t c = unicode_decode(text->data + offset, &bytes);
-        if (!unicode_is_cased(c)) continue;
-        if (upper ? !unicode_is_upper(c) : !unicode_is_lower(c)) return false;
-        any = true;
-    }
-    return any;
-}
-
-static struct jinja_value is_lower(struct jinja_run *run, struct jinja_value self,
-                                   const struct jinja_arguments *given)
-{
-    (void)given;
-    return jinja_bool(all_in_case(run, self, false));
-}
-
-static struct jinja_value is_upper(struct jinja_run *run, struct jinja_value self,
-                                   const struct jinja_arguments *given)
-{
-    (void)given;
-    return jinja_bool(all_in_case(run, self, true));
-}
-
-static struct jinja_value is_filter(struct jinja_run *run, struct jinja_value self,
-                                    const struct jinja_arguments *given)
-{
-    (void)given;
-    (void)run;
-    return jinja_bool(self.kind == JINJA_STRING && jinja_find_filter(self.string));
-}
-
-static struct jinja_value is_test(struct jinja_run *run, struct jinja_value self,
-                                  const struct jinja_arguments *given)
-{
-    (void)given;
-    (void)run;
-    return jinja_bool(self.kind == JINJA_STRING && jinja_find_test(self.string));
-}
 
 const struct jinja_builtin jinja_tests[] = {
     { "defined", "", is_defined },
@@ -142,14 +81,10 @@ const struct jinja_builtin jinja_tests[] = {
     { "mapping", "", is_mapping },
     { "iterable", "", is_iterable },
     { "sequence", "", is_sequence },
-    { "callable", "", is_callable },
-    { "escaped", "", is_escaped },
     { "odd", "", is_odd },
     { "even", "", is_even },
     { "divisibleby", "num", is_divisible },
     { "sameas", "other", is_same_as },
-    { "lower", "", is_lower },
-    { "upper", "", is_upper },
     { "in", "seq", is_in },
     { "eq", "other", is_equal },
     { "==", "other", is_equal },
@@ -166,7 +101,5 @@ const struct jinja_builtin jinja_tests[] = {
     { "greaterthan", "other", is_greater },
     { "ge", "other", is_greater_equal },
     { ">=", "other", is_greater_equal },
-    { "filter", "", is_filter },
-    { "test", "", is_test },
     { 0 },
 };

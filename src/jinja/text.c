@@ -1,4 +1,4 @@
-/* What string methods and text filters share: stripping, replacing, cases, lines, padding. */
+/* What string methods and text filters share: stripping, replacing, cases, lines. */
 #include "jinja/run.h"
 #include "base/unicode.h"
 
@@ -110,25 +110,6 @@ struct jinja_value jinja_split_lines(struct jinja_run *run, const struct jinja_s
         jinja_append(run, lines.sequence,
                      jinja_string_view(run, text->data + start, text->length - start));
     return lines;
-}
-
-struct jinja_value jinja_pad(struct jinja_run *run, const struct jinja_string *text, int64_t width,
-                             uint32_t fill, char alignment)
-{
-    struct jinja_builder builder = { .run = run };
-    size_t missing =
-        width > 0 && (size_t)width > text->characters ? (size_t)width - text->characters : 0;
-    size_t left = alignment == '>' ? missing : 0;
-    /* Python's str.center leans to the left or right by the parity of both */
-    if (alignment == 'c') left = missing / 2 + (missing & (size_t)width & 1);
-    if (alignment == '^') left = missing / 2; /* of str.format */
-    size_t right = missing - left;
-    char bytes[4];
-    size_t size = unicode_encode(bytes, fill);
-    for (size_t i = 0; i < left && !run->failed; i++) jinja_add(&builder, bytes, size);
-    jinja_add_string(&builder, text);
-    for (size_t i = 0; i < right && !run->failed; i++) jinja_add(&builder, bytes, size);
-    return jinja_built(&builder);
 }
 
 struct jinja_value jinja_join(struct jinja_run *run, const struct jinja_string *separator,

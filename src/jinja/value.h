@@ -3,7 +3,7 @@
  *     undefined none bool int float string      by value, or immutable
  *     list tuple range view generator           struct jinja_sequence
  *     dict namespace                            struct jinja_dict, in order of insertion
- *     function macro loop cycler joiner         things that can be called or asked
+ *     function macro loop                       things that can be called or asked
  *
  * A rendering owns one heap; every value of it lives there until the rendering ends, so nothing
  * is ever freed on its own and a list that contains itself needs no care.  The heap is budgeted.
@@ -42,9 +42,7 @@ struct jinja_run;
     X(NAMESPACE, "Namespace")                                                                      \
     X(FUNCTION, "builtin_function_or_method")                                                      \
     X(MACRO, "Macro")                                                                              \
-    X(LOOP, "LoopContext")                                                                         \
-    X(CYCLER, "Cycler")                                                                            \
-    X(JOINER, "Joiner")
+    X(LOOP, "LoopContext")
 
 enum jinja_kind {
 #define JINJA_KIND_ENUM(id, name) JINJA_##id,
@@ -63,7 +61,7 @@ struct jinja_value {
         const struct jinja_string *string;
         const char *hint;                /* UNDEFINED with owner KIND_COUNT: why; static text */
         const struct jinja_string *name; /* UNDEFINED with another owner: what was asked for */
-        struct jinja_sequence *sequence; /* LIST … GENERATOR, CYCLER, JOINER */
+        struct jinja_sequence *sequence; /* LIST … GENERATOR */
         struct jinja_dict *dict;         /* DICT, NAMESPACE */
         const struct jinja_bound *bound; /* FUNCTION */
         const struct jinja_macro *macro;
@@ -81,7 +79,7 @@ struct jinja_string {
 struct jinja_sequence {
     struct jinja_value *items;
     size_t count, capacity;
-    size_t position;           /* GENERATOR, CYCLER, JOINER: how often it was asked */
+    size_t position;           /* GENERATOR: how often it was asked */
     const char *label;         /* VIEW: "dict_items" … */
     int64_t start, stop, step; /* RANGE, as written */
 };

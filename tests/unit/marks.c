@@ -85,7 +85,7 @@ static void marks_travel_through_the_template_language(void **state)
         { "{{ x|upper }}{{ 'a'|upper }}{{ ('a' + x)|upper }}", "⟦HI⟧A⟦AHI⟧" },
         { "{{ x|tojson }}", "⟦\"hi\"⟧" },
         { "{{ '<a>%s<b>' % x }}", "<a>⟦hi⟧<b>" },
-        { "{{ '<a>%s<b>'|format(x) }}", "<a>⟦hi⟧<b>" },
+        { "{{ '<a>%s<b>' % x }}", "<a>⟦hi⟧<b>" },
         { "{{ '<a>{}<b>'.format(x) }}", "<a>⟦hi⟧<b>" },
         { "{% set n = namespace(s='<a>') %}{% for i in list %}{% set n.s = n.s + i + '<b>' %}"
           "{% endfor %}{{ n.s }}",
