@@ -369,6 +369,24 @@ MF_API void mf_sequence_forget(mf_sequence *sequence, uint32_t position);
 MF_API mf_status mf_sequence_truncate(mf_sequence *sequence, uint32_t position, uint32_t *reached,
                                       mf_error *why);
 
+/* A snapshot: all of a sequence (tokens, state, the last logits) as bytes, exact at its position,
+ * to be continued by the same model in this process or another.  Checkpoints are not in it. */
+MF_API uint64_t mf_sequence_snapshot_bytes(const mf_sequence *sequence);
+MF_API mf_status mf_sequence_save(const mf_sequence *sequence, void *out, size_t capacity,
+                                  size_t *written, mf_error *why);
+
+/* In place of what the sequence holds.  Everything is checked first, and after a failure the
+ * sequence is as it was.  MF_ERR_FORMAT: not a snapshot, or damaged; MF_ERR_UNSUPPORTED: of another
+ * version; MF_ERR_MISMATCH: of another model, kernel set or backend; MF_ERR_CONTEXT_FULL,
+ * MF_ERR_POOL_FULL: it does not fit. */
+MF_API mf_status mf_sequence_load(mf_sequence *sequence, const void *bytes, size_t count,
+                                  mf_error *why);
+
+/* The same with a file, which is replaced as a whole or not at all. */
+MF_API mf_status mf_sequence_save_file(const mf_sequence *sequence, const char *path,
+                                       mf_error *why);
+MF_API mf_status mf_sequence_load_file(mf_sequence *sequence, const char *path, mf_error *why);
+
 /* What a layer's router chose for the rows of a step; everything is borrowed for the call. */
 typedef struct mf_routes {
     uint32_t layer;

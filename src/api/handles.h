@@ -43,6 +43,8 @@ struct mf_model {
     uint64_t memory_bytes; /* for weights, engine room, sequences and experts */
     struct engine_room room;
     uint64_t policy_bytes; /* tables of the expert cache's policy */
+    pthread_mutex_t fingerprint_lock;
+    char fingerprint[33]; /* of the weights; "": not yet asked for */
 };
 
 struct mf_sequence {

@@ -131,6 +131,7 @@ mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
     mf_model *model = api_new_handle(&engine->allocator, sizeof *model);
     if (!model) return fail_memory(why, sizeof *model);
     model->engine = engine;
+    pthread_mutex_init(&model->fingerprint_lock, NULL);
     model->memory_bytes = api_memory_limit(engine, options->memory_bytes);
 
     struct model_source source = { .files = &engine->files,
@@ -180,6 +181,7 @@ void mf_model_close(mf_model *model)
     engine_room_free(&model->room);
     model_close(&model->model);
     model_text_clear(&model->text.parts);
+    pthread_mutex_destroy(&model->fingerprint_lock);
     engine->allocator.release(engine->allocator.user, model, sizeof *model);
 }
 

@@ -213,3 +213,29 @@ mf_status disk_put(const struct disk *disk, const char *directory, const char *n
     disk_file_close(&file);
     return status;
 }
+
+mf_status disk_replace(const struct disk *disk, const char *path, const void *bytes, size_t count,
+                       mf_error *why)
+{
+    char partial[PATH_CAPACITY], directory[PATH_CAPACITY] = ".";
+    size_t length = strlen(path);
+    if (length + sizeof ".partial" > sizeof partial)
+        return fail(why, MF_ERR_ARGUMENT, "a path of %zu bytes is too long", length);
+    memcpy(partial, path, length);
+    memcpy(partial + length, ".partial", sizeof ".partial");
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    if (slash) {
+        memcpy(directory, path, (size_t)(slash - path));
+        directory[slash - path] = '\0';
+    }
+    const char *parent = slash == path ? "/" : directory;
+    mf_status status = disk_put(disk, parent, partial + (name - path), bytes, count, why);
+    int result = status == MF_OK ? disk->rename(disk->user, partial, path) : 0;
+    if (status != MF_OK || result < 0) disk->remove(disk->user, partial);
+    if (status != MF_OK) return status;
+    if (result < 0)
+        return fail_errno(why, MF_ERR_IO, -result, "%s cannot be renamed to %s", partial, path);
+    result = disk->sync_directory(disk->user, parent);
+    if (result < 0) return fail_errno(why, MF_ERR_IO, -result, "%s cannot be synced", parent);
+    return MF_OK;
+}

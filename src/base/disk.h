@@ -55,4 +55,10 @@ mf_status disk_file_sync(struct disk_file *file, mf_error *why);
 mf_status disk_put(const struct disk *disk, const char *directory, const char *name,
                    const void *bytes, size_t count, mf_error *why);
 
+/* Puts a whole file at `path`, in place of one that is there: first under the name with ".partial"
+ * behind it, which is synced and renamed, so that `path` is the old file or the new one at any
+ * time.  After a failure the partial file is removed. */
+mf_status disk_replace(const struct disk *disk, const char *path, const void *bytes, size_t count,
+                       mf_error *why);
+
 #endif

@@ -195,6 +195,23 @@ void sequence_commit(struct sequence *sequence)
     drop_next(sequence);
 }
 
+/* Where the prompt rows begin that end before `position`. */
+static uint32_t find_run(const struct sequence *sequence, uint32_t position)
+{
+    while (position > 0 && !(sequence->tokens[position - 1] & TOKEN_GENERATED)) position--;
+    return position;
+}
+
+void sequence_restore(struct sequence *sequence, const void *tokens, uint32_t count)
+{
+    if (count == 0) return;
+    memcpy(sequence->tokens, tokens, count * sizeof *sequence->tokens);
+    sequence->pending = count;
+    sequence->pending_run_start = find_run(sequence, count);
+    sequence->started = true;
+    sequence_commit(sequence);
+}
+
 void sequence_abandon(struct sequence *sequence)
 {
     sequence->pending = 0;
@@ -256,13 +273,6 @@ uint32_t sequence_cut_before(const struct sequence *sequence, uint32_t position)
     if (!is_recurrent(sequence) || position >= sequence->position) return position;
     size_t count = checkpoints_before(sequence, position + 1);
     return count > 0 ? sequence->checkpoints[count - 1].position : 0;
-}
-
-/* Where the prompt rows begin that end before `position`. */
-static uint32_t find_run(const struct sequence *sequence, uint32_t position)
-{
-    while (position > 0 && !(sequence->tokens[position - 1] & TOKEN_GENERATED)) position--;
-    return position;
 }
 
 mf_status sequence_truncate(struct sequence *sequence, uint32_t position, mf_error *why)

@@ -73,6 +73,10 @@ void sequence_view(const struct sequence *sequence, uint32_t layer, struct span 
 void sequence_step_done(struct sequence *sequence, const int32_t *tokens, uint32_t count,
                         bool generated);
 void sequence_commit(struct sequence *sequence);
+
+/* Instead of steps, for a snapshot whose pages and state were copied into what was reserved:
+ * `count` tokens with their phases, and commits.  The sequence is empty before. */
+void sequence_restore(struct sequence *sequence, const void *tokens, uint32_t count);
 void sequence_abandon(struct sequence *sequence);
 void sequence_clear(struct sequence *sequence);
 

@@ -82,6 +82,31 @@ struct recurrent_view state_recurrent_view(const struct state_shape *shape, uint
                                     .conv_out = to + conv };
 }
 
+/* Each of `rows` rows of 64 positions, of `size` bytes a position. */
+static void clear_rows(uint8_t *rows, size_t count, size_t size, uint32_t used)
+{
+    for (size_t i = 0; i < count; i++)
+        memset(rows + (i * KV_PAGE_TOKENS + used) * size, 0, (KV_PAGE_TOKENS - used) * size);
+}
+
+void state_clear_page(const struct state_shape *shape, uint8_t *page, uint32_t used)
+{
+    const struct model_config *c = shape->config;
+    size_t bytes = number_bytes(shape->format), channels = position_numbers(c);
+    for (uint32_t i = 0; i < shape->cached_layers; i++) {
+        struct kv_view view = state_kv_view(shape, i, NULL);
+        if (!has_values(c)) {
+            clear_rows(page + view.keys, 1, channels * bytes, used);
+            continue;
+        }
+        if (shape->format == KV_F16) /* keys by channel */
+            clear_rows(page + view.keys, channels, bytes, used);
+        else
+            clear_rows(page + view.keys, c->kv_heads, c->head_width * bytes, used);
+        clear_rows(page + view.values, c->kv_heads, c->head_width * bytes, used);
+    }
+}
+
 size_t state_position_bytes(const struct model_config *config, enum kv_format format)
 {
     return state_shape_of(config, format).page_bytes / KV_PAGE_TOKENS;

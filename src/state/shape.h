@@ -34,6 +34,9 @@ struct kv_view state_kv_view(const struct state_shape *shape, uint32_t index,
 struct recurrent_view state_recurrent_view(const struct state_shape *shape, uint32_t index,
                                            const void *in, void *out);
 
+/* Zeros for the positions of a page from `used` on. */
+void state_clear_page(const struct state_shape *shape, uint8_t *page, uint32_t used);
+
 /* Bytes that a token reads of its sequence's state: of the cache for each position, and fixed. */
 size_t state_position_bytes(const struct model_config *config, enum kv_format format);
 size_t state_fixed_bytes(const struct model_config *config);

@@ -2,7 +2,8 @@
  *
  *     batched CHECKPOINT     of the source tree
  *
- * Each sequence follows a script: prompts and generated tokens of random lengths, with forks.  First
+ * Each sequence follows a script: prompts and generated tokens of random lengths, with
+ * forks and snapshots between them.  First
  * every script runs alone and its logits are kept.  Then random parts of many scripts go through
  * mf_model_step together, in random order, and every logit must be the same. */
 #include "support/test.h"
@@ -35,7 +36,7 @@ struct script {
     struct {
         mf_phase phase;
         uint32_t first, count;
-        bool fork; /* goes on in a fork, and the origin is closed */
+        enum { GO_ON, FORK, SNAPSHOT } how; /* in itself, in a fork, or restored from bytes */
     } feeds[FEEDS];
     int32_t tokens[LENGTH_MOST];
     float *logits; /* [FEEDS][vocabulary], of the script alone */
@@ -50,7 +51,7 @@ static void write_script(struct script *script, size_t vocab_size)
         script->feeds[i].phase = generated ? MF_PHASE_GENERATED : MF_PHASE_PROMPT;
         script->feeds[i].first = length;
         script->feeds[i].count = count;
-        script->feeds[i].fork = draw(4) == 0;
+        script->feeds[i].how = draw(4) ? GO_ON : draw(2) ? FORK : SNAPSHOT;
         length += count;
     }
     for (uint32_t i = 0; i < length; i++) script->tokens[i] = (int32_t)draw((uint32_t)vocab_size);
@@ -120,13 +121,24 @@ struct actor {
     int feed; /* the next one */
 };
 
-static void fork_actor(struct actor *actor)
+/* Another sequence takes the actor's place. */
+static void replace_actor(struct actor *actor, bool fork)
 {
     mf_error why = { 0 };
-    mf_sequence *fork;
-    must(mf_sequence_fork(&fork, actor->sequence, &why), &why);
+    mf_sequence *other;
+    if (fork) {
+        must(mf_sequence_fork(&other, actor->sequence, &why), &why);
+    } else {
+        size_t bytes = (size_t)mf_sequence_snapshot_bytes(actor->sequence);
+        void *snapshot = malloc(bytes);
+        assert_non_null(snapshot);
+        must(mf_sequence_open(&other, mf_sequence_model(actor->sequence), NULL, &why), &why);
+        must(mf_sequence_save(actor->sequence, snapshot, bytes, NULL, &why), &why);
+        must(mf_sequence_load(other, snapshot, bytes, &why), &why);
+        free(snapshot);
+    }
     mf_sequence_close(actor->sequence);
-    actor->sequence = fork;
+    actor->sequence = other;
 }
 
 /* Some of those that have not ended, in random order. */
@@ -165,7 +177,8 @@ static void run_together(const struct script *scripts, size_t count, struct open
         size_t part_count = choose_actors(chosen, actors, count);
         for (size_t i = 0; i < part_count; i++) {
             struct actor *actor = &actors[chosen[i]];
-            if (scripts[chosen[i]].feeds[actor->feed].fork) fork_actor(actor);
+            int how = scripts[chosen[i]].feeds[actor->feed].how;
+            if (how != GO_ON) replace_actor(actor, how == FORK);
             parts[i] = part_of(&scripts[chosen[i]], actor->feed, actor->sequence, &why);
         }
         must(mf_model_step(o->model, parts, part_count, &why), &why);

@@ -1,0 +1,14 @@
+/* fingerprint.h: which weights these are, without reading all of them.
+ *
+ * Small files count whole, large ones in places, and so does every tensor's name, format and
+ * shape: weights that were trained further differ nearly everywhere. */
+#ifndef MODEL_FINGERPRINT_H
+#define MODEL_FINGERPRINT_H
+
+#include "base/checksum.h"
+#include "checkpoint/tensor_directory.h"
+
+mf_status fingerprint_add(struct checksum *sum, const struct tensor_directory *directory,
+                          mf_error *why);
+
+#endif
