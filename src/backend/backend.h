@@ -1,9 +1,9 @@
-/* backend.h: who computes.
+/* backend.h: interface between the engine and the code that computes (cpu/).
  *
- * A backend runs graphs on frames.  A frame is one step's data: its rows, the
- * memory of its buffers, the weights of the layer at hand and the state of the
- * sequences that the rows belong to.  State and experts are seen through views
- * (pointers, strides, block table) that src/state and src/experts fill.
+ * A backend executes graphs (graph.h) on frames.  A frame is the data of one step: its rows, the
+ * memory of its buffers, the weights of the current layer and the state of the rows' sequences.
+ * State and experts are passed as views (pointers, strides, block table), filled by src/state and
+ * src/experts.
  *
  * Threads: one execute at a time; the engine serialises its sequences. */
 #ifndef BACKEND_BACKEND_H
@@ -17,16 +17,16 @@
 /* Tokens per page of a key/value cache. */
 enum { KV_PAGE_TOKENS = 64 };
 
-/* How a cache holds its numbers: f32 in the reference, f16 in tuned arithmetic. */
+/* Number format of a KV cache: f32 in the reference, f16 in tuned arithmetic. */
 enum kv_format { KV_F32, KV_F16 };
 
-/* One sequence's cache in one layer.  Position p is in pages[p / 64], the layer's keys (or values)
- * at an offset that is the same in every page:
+/* One sequence's cache in one layer.  Position p is in pages[p / 64]; the layer's keys and values
+ * are at offsets that are the same in every page:
  *                        f32                              f16
  *     full attention     keys [kv_heads][64][head_width]  [kv_heads][head_width][64]
  *                        values [kv_heads][64][head_width]
  *     latent attention   keys [64][latent | rope]; no values
- * Keys by channel put the positions of a page side by side (kernels/attention/attention.h). */
+ * f16 keys are stored by channel, positions next to each other (kernels/attention/attention.h). */
 struct kv_view {
     uint8_t *const *pages; /* block table of the sequence */
     size_t keys, values;   /* offsets of the layer's in a page */
@@ -42,8 +42,8 @@ static inline void *kv_page(const struct kv_view *kv, size_t keys_or_values, siz
 /* One sequence's recurrent state in one layer: read from _in, written to _out,
  * which may be the same.  conv: [taps - 1][channels], oldest first.
  * delta: [value_heads][value_width][key_width].
- * open: tuned arithmetic only, the rows of a chunk that prompt rows have begun and not filled;
- * delta is then the state before them (kernels/delta/delta.h).  delta_open_floats numbers:
+ * open: tuned arithmetic only: the rows of an incomplete chunk; delta is then the state before
+ * that chunk (kernels/delta/delta.h).  delta_open_floats numbers:
  *     keys [key_heads][16][key_width], changes u [value_heads][16][padded values],
  *     decays [value_heads][16] */
 struct recurrent_view {
@@ -51,7 +51,7 @@ struct recurrent_view {
     float *conv_out;
     const float *delta_in;
     float *delta_out;
-    const float *open_in; /* NULL: there is no room for any, rows go one by one */
+    const float *open_in; /* NULL: no memory for chunks, rows are computed one by one */
     float *open_out;
 };
 
@@ -60,9 +60,9 @@ struct span {
     uint32_t first_row, row_count;
     bool decode;                     /* a generated token: decode arithmetic; else a prompt's */
     uint32_t position;               /* of first_row in its sequence */
-    uint32_t run_start;              /* from there to `position` all rows were a prompt's */
-    struct kv_view kv;               /* of the layer at hand */
-    struct recurrent_view recurrent; /* of the layer at hand */
+    uint32_t run_start;              /* all rows from there to `position` are prompt rows */
+    struct kv_view kv;               /* of the current layer */
+    struct recurrent_view recurrent; /* of the current layer */
 };
 
 struct row {
@@ -70,7 +70,7 @@ struct row {
     uint32_t position; /* in its sequence */
 };
 
-/* The experts each row goes to, in ascending id: that is the order of their sum. */
+/* The experts of each row in ascending id, which is the order of their sum. */
 struct routes {
     uint32_t *experts; /* [rows][per_row] */
     float *weights;    /* [rows][per_row] */
@@ -93,7 +93,7 @@ struct expert_view {
     struct weight gate, up, down;
 };
 
-/* One expert and the (row, place) pairs routed to it: pair = row x per_row + place. */
+/* One expert and the pairs routed to it: pair = row x per_row + index of the choice. */
 struct expert_work {
     struct expert_view view;
     const uint32_t *pairs;
@@ -109,10 +109,10 @@ struct expert_batch {
     uint32_t per_row;
     const float *routed; /* [rows][width] */
     float *hidden;       /* [pairs][expert width], scratch */
-    float *answers;      /* [pairs][width] */
+    float *answers;      /* [pairs][width] result: the expert's output for each pair */
 };
 
-/* What a model's steps will need at most. */
+/* Upper bounds of the sizes of a model's steps. */
 struct backend_sizes {
     size_t row_count;
     size_t matrix_cols; /* of the longest matrix row */
@@ -131,25 +131,25 @@ struct backend;
 struct backend_functions {
     const char *name;
     void (*free)(struct backend *backend);
-    /* What reserve takes for such sizes. */
+    /* Bytes that `reserve` allocates for these sizes. */
     size_t (*reserve_bytes)(const struct backend *backend, const struct backend_sizes *sizes);
-    /* Before the first use with such sizes. */
+    /* Allocates scratch for steps of up to these sizes; call before the first of them. */
     mf_status (*reserve)(struct backend *backend, const struct backend_sizes *sizes, mf_error *why);
     mf_status (*execute)(struct backend *backend, const struct graph *graph,
                          const struct frame *frame, mf_error *why);
-    /* Each work's answer for each of its pairs. */
+    /* Computes batch->answers. */
     mf_status (*run_experts)(struct backend *backend, const struct expert_batch *batch,
                              mf_error *why);
 };
 
 struct backend {
     const struct backend_functions *functions;
-    enum kv_format kv_format; /* in which it wants its caches */
+    enum kv_format kv_format; /* of the caches it reads and writes */
     struct tracer *tracer;    /* borrowed; NULL: no tracing */
 };
 
-/* The CPU with one set of kernels; pool and allocator are borrowed.  `exact`: the plain f32
- * arithmetic that defines the result; else the tuned one. */
+/* The CPU backend with one kernel set; pool and allocator are borrowed.  `exact`: the reference, the
+ * plain f32 arithmetic that defines the result; else tuned arithmetic. */
 mf_status backend_cpu_new(struct backend **out, const mf_allocator *allocator,
                           struct thread_pool *pool, const struct kernels *kernels, bool exact,
                           mf_error *why);

@@ -1,8 +1,8 @@
-/* buffers.h: where a graph's buffers lie.
+/* buffers.h: assigns memory to the buffers of a graph.
  *
- * Buffers whose lifetimes do not meet share memory.  Each graph is coloured once,
- * when it is built; all graphs of a model use the same scratch, because they run
- * one after the other:
+ * Buffers whose lifetimes do not overlap share memory (graph colouring).  A graph is coloured once,
+ * when it is built; all graphs of a model use the same scratch, because they run one after the
+ * other:
  *
  *     op            0   1   2   3   4   5
  *     normed        ├───────┤
@@ -21,7 +21,7 @@ struct buffer_plan {
     uint16_t physical_count;
 };
 
-/* Colours the graph's own buffers; the shared ones have memory elsewhere. */
+/* Colours the graph's own buffers; shared buffers have memory of their own. */
 void buffers_plan(struct buffer_plan *out, const struct graph *graph);
 
 /* Addresses for a step of up to `row_capacity` rows: `scratch` holds

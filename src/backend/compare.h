@@ -1,18 +1,17 @@
-/* compare.h: a backend that runs everything twice and compares.
+/* compare.h: a backend that compares another one with the reference.
  *
- * Every operation of a graph runs on a reference and on the backend under test, with
- * the same inputs; the difference is noted by kind of operation and the step goes on
- * with the reference's result.  So an error is seen where it is made, not where it
- * has grown.
+ * Every operation of a graph runs on the reference and on the backend under test, with the same
+ * inputs.  The difference is recorded by kind of operation, and the step continues with the
+ * reference's result, so that errors do not accumulate and are attributed to the right operation.
  *
- * Steps must be the first of their feed: later ones update state in place, and that
- * cannot be run twice. */
+ * Steps must be the first of their feed: later ones update state in place, which cannot be done
+ * twice. */
 #ifndef BACKEND_COMPARE_H
 #define BACKEND_COMPARE_H
 
 #include "backend/backend.h"
 
-/* Experts are not an operation of a graph; they are counted behind the others. */
+/* Experts are not an operation of a graph; they have the index after the last one. */
 enum { COMPARE_EXPERTS = OP_KINDS, COMPARE_KINDS };
 
 struct comparison {

@@ -1,16 +1,14 @@
-/* graph.h: what a layer computes, as a list of typed operations.
+/* graph.h: the computation of a layer as a list of typed operations.
  *
- * A recipe (engine/layer.c) builds one graph for each kind of layer, once.  An
- * operation names its weights by id and its activations by buffer, so the same
- * graph runs for every layer of that kind, for any number of rows, on any
- * backend.  A backend is compared with another by running the same graph.
+ * A recipe (engine/layer.c) builds one graph for each kind of layer, once.  An operation refers to
+ * weights by id and to activations by buffer, so the same graph runs for every layer of that kind,
+ * any number of rows and any backend.  Backends are compared by running the same graph.
  *
- *     buffers   [rows][width] f32.  Shared ones live across graphs; the others
- *               only between their first and last use, and the plan lets those
- *               that never live together share memory (backend/buffers.h).
+ *     buffers   [rows][width] f32.  Shared ones are valid across graphs; others only from their
+ *               first to their last use, and share memory where these do not overlap
+ *               (backend/buffers.h).
  *
- * Builders never fail half-way: when a graph is full that sticks, and
- * graph_check reports it. */
+ * Overflow of a graph is sticky: builders go on, and graph_check reports it. */
 #ifndef BACKEND_GRAPH_H
 #define BACKEND_GRAPH_H
 
@@ -18,7 +16,7 @@
 #include "model/weight_names.h"
 #include "moeflux.h"
 
-/* An index in a struct of its own, so that a wrong wiring does not compile. */
+/* An index in a struct, so that passing another integer does not compile. */
 typedef struct {
     uint16_t id;
 } buffer;
@@ -28,7 +26,7 @@ enum shared_buffer {
     SHARED_X,       /* [width] the residual stream */
     SHARED_ROUTED,  /* [width] what router, experts and shared expert read */
     SHARED_ANGLES,  /* [rotary] cosines, then sines, of each row's position */
-    SHARED_EXPERTS, /* [experts per token][width] each expert's answer */
+    SHARED_EXPERTS, /* [experts per token][width] the output of each expert */
     SHARED_LOGITS,  /* [vocabulary] */
     SHARED_COUNT
 };
@@ -57,7 +55,7 @@ enum op_kind {
     OP_KINDS
 };
 
-/* Rotary positions: which channels of a head turn, and how they pair. */
+/* Rotary position embedding: the rotated channels of a head and how they pair. */
 struct rope_shape {
     uint32_t offset;           /* first rotary channel of a head */
     uint32_t width;            /* how many */
@@ -92,7 +90,7 @@ struct router_shape {
     bool sigmoid;     /* independent scores with a bias (in ROUTER_BIAS); else a softmax */
     bool renormalise; /* the chosen weights add up to 1 */
     float scale;      /* then times this */
-    uint32_t groups, top_groups; /* only experts of the best groups are looked at */
+    uint32_t groups, top_groups; /* only experts of the best groups are candidates */
 };
 
 struct op {
@@ -133,7 +131,7 @@ struct graph {
 /* An empty graph; `widths` are those of the shared buffers. */
 void graph_begin(struct graph *graph, const char *label, const uint32_t widths[SHARED_COUNT]);
 
-/* False when the recipe was too long for a graph: a mistake of ours, found by the first test. */
+/* False if the recipe did not fit into a graph, which is a bug. */
 bool graph_check(const struct graph *graph);
 
 static inline buffer graph_shared(enum shared_buffer which)
@@ -175,7 +173,7 @@ void op_combine(struct graph *g, buffer out, buffer shared, buffer scale);
 
 const char *op_name(enum op_kind kind);
 
-/* For profiles, with the weight of a product: "project DELTA_QKV". */
+/* Name of an op for profiles, with the weight of a product: "project DELTA_QKV". */
 const char *op_label(const struct op *op);
 
 #endif

@@ -1,4 +1,4 @@
-/* eviction.h: which expert is least likely to be missed.
+/* eviction.h: the cache policy: estimates when each expert is used next.
  *
  * Layers are visited in turn, so an expert's next use is at one of its layer's next visits.  If
  * each of them uses the expert with probability p, the expected number of visits of any layer
@@ -28,16 +28,16 @@ struct eviction {
     float *distances;         /* [layers][experts] (1/p - 1) x layers */
 };
 
-/* What eviction_init allocates; SIZE_MAX if that does not fit in a size_t. */
+/* Bytes of the tables of eviction_init; SIZE_MAX if they exceed a size_t. */
 size_t eviction_table_bytes(uint32_t layers, uint32_t experts);
 
-/* What it takes of an arena that starts a block. */
+/* Bytes that eviction_init allocates from an arena after arena_start_block. */
 uint64_t eviction_arena_bytes(uint32_t layers, uint32_t experts);
 
-/* False: no memory. */
+/* False: out of memory. */
 bool eviction_init(struct eviction *out, struct arena *arena, uint32_t layers, uint32_t experts);
 
-/* A visit of `rows` tokens to a layer; uses[e] (≤ rows) of them chose expert e. */
+/* Records a visit of `rows` tokens to a layer; uses[e] (≤ rows) of them use expert e. */
 void eviction_visit(struct eviction *eviction, uint32_t layer, const uint32_t *uses, uint32_t rows);
 
 /* Expected visits until the expert is chosen next. */

@@ -1,18 +1,18 @@
-/* simulation.h: how a cache of experts would have done on a recorded text.
+/* simulation.h: replays a route trace with an expert cache of any size and policy.
  *
  *     trace ─▶ visits ─▶ in a slot?  yes: a hit
  *                                    no:  a read, and if no slot is free, a victim ◀─ policy
  *
- * Slots are those that the store would have in the same budget (slot_plan.h), a visit's
- * own experts are never its victims, and the policy called "moeflux" is the store's
- * (eviction.h): what it finds is what the store counts when it reads nothing ahead.
+ * The slots are those of a store with the same budget (slot_plan.h), and a visit never evicts its
+ * own experts.  The policy "moeflux" is the store's (eviction.h): its hits and misses are those that
+ * a store without read-ahead counts.
  *
- *     belady    knows the future: the upper bound
+ *     belady    evicts what is used last in the future: the upper bound of any policy
  *     moeflux   the store's
- *     lfu       how often, a use counting half after 128 tokens
- *     lru       how long ago
- *     s3-fifo   Yang et al. 2023: a small queue for newcomers, a large one for those
- *               that were used again, and a memory of those that left the small one
+ *     lfu       least frequently used; the weight of a use halves every 128 tokens
+ *     lru       least recently used
+ *     s3-fifo   Yang et al. 2023: a small queue for new experts, a large one for those used again,
+ *               and a list of those that left the small one
  *
  * Threads: any number of simulations of one trace. */
 #ifndef EXPERTS_SIMULATION_H
@@ -39,7 +39,7 @@ const char *cache_policy_name(enum cache_policy policy);
 struct simulation_setting {
     enum cache_policy policy;
     uint64_t budget_bytes; /* for slots */
-    uint32_t rows;         /* tokens of a visit; 0: as they were recorded */
+    uint32_t rows;         /* tokens per visit; 0: as recorded */
 };
 
 struct simulation_result {
@@ -50,12 +50,12 @@ struct simulation_result {
     uint64_t bytes_read;
 };
 
-/* A budget that holds less than one token needs is refused. */
+/* MF_ERR_MEMORY for a budget that is too small for one token. */
 mf_status simulation_run(struct simulation_result *out, const struct route_trace *trace,
                          const struct simulation_setting *setting, const mf_allocator *allocator,
                          mf_error *why);
 
-/* What slots for every expert would take; UINT64_MAX: more than 64 bits can say. */
+/* Bytes of slots for all experts; UINT64_MAX on overflow. */
 uint64_t simulation_full_bytes(const struct route_trace *trace);
 
 #endif

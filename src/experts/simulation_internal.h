@@ -1,4 +1,4 @@
-/* simulation_internal.h: what a cache that is only played and its policies share; for
+/* simulation_internal.h: the simulated cache and the interface of its policies; for
  * src/experts/simulation*.c only. */
 #ifndef EXPERTS_SIMULATION_INTERNAL_H
 #define EXPERTS_SIMULATION_INTERNAL_H
@@ -8,7 +8,7 @@
 
 #define NO_SLOT UINT32_MAX
 
-/* What a layer is asked for. */
+/* The experts that a step uses in a layer. */
 struct visit {
     uint64_t number; /* from 1 */
     uint64_t tokens; /* before it */
@@ -23,20 +23,20 @@ struct cache {
     struct simulation_setting setting;
     struct arena arena;
     const struct cache_functions *functions;
-    void *policy; /* what the functions keep */
+    void *policy; /* state of the functions */
     struct slot_plan plan;
     uint32_t *places;          /* [slots] layer x experts + expert */
     uint64_t *wanted;          /* [slots] number of the visit that needs it */
     uint32_t *slot_of;         /* [layers x experts], NO_SLOT: not in memory */
     size_t *filled;            /* [classes] slots that hold an expert */
-    const struct visit *visit; /* the one at hand */
+    const struct visit *visit; /* current */
     uint32_t *uses, *experts;  /* its arrays */
     uint32_t *missing;         /* [experts] places that it has to read */
     struct simulation_result result;
 };
 
-/* A policy either gives every expert a distance, and the one that is furthest goes, or
- * names the victim itself. */
+/* A policy either gives every expert a distance, and the largest is evicted, or chooses the victim
+ * itself. */
 struct cache_functions {
     mf_status (*begin)(struct cache *cache, mf_error *why); /* may be NULL */
     void (*visit)(struct cache *cache);                     /* before its hits are counted */

@@ -1,14 +1,14 @@
-/* cpu.h: inside the CPU backend.
+/* cpu.h: declarations shared by the files of the CPU backend.
  *
- * All workers walk a graph together.  An operation splits its work by worker,
- * never by time, so that the result does not depend on how many there are. */
+ * All workers execute a graph together, op by op.  An op divides its work so that the result of an
+ * item does not depend on the worker that computes it or on the number of workers. */
 #ifndef BACKEND_CPU_CPU_H
 #define BACKEND_CPU_CPU_H
 
 #include "backend/backend.h"
 
-/* Rows of a matrix that are dequantised together, and rows of activations that
- * are multiplied with them before the next ones are fetched. */
+/* Block sizes: matrix rows that are dequantised together, and activation rows that are multiplied
+ * with them before the next matrix rows are loaded. */
 enum { MATRIX_ROWS = 8, ACTIVATION_ROWS = 32 };
 
 struct cpu_backend {
@@ -57,9 +57,9 @@ static inline const struct weight *job_weight(const struct cpu_job *job, enum we
     return &job->frame->weights[id];
 }
 
-/* Whether a row is multiplied with matrices as a generated one: it is one, or it is among the first
- * `start_rows` of a run of prompt rows.  That depends on its position and on the phases of the rows
- * before it alone, so that a prompt may be cut anywhere. */
+/* Whether products of a row use decode arithmetic: it is a generated token, or among the first
+ * `start_rows` of a run of prompt rows.  This depends only on its position and the phases of the
+ * rows before it, so that a prompt may be cut anywhere. */
 static inline bool cpu_decodes(const struct span *spans, const struct row *row, size_t start_rows)
 {
     const struct span *span = &spans[row->span];
@@ -71,8 +71,8 @@ void cpu_embed(const struct cpu_job *job);
 void cpu_project(const struct cpu_job *job);
 void cpu_add_project(const struct cpu_job *job);
 
-/* products.c: a matrix with rows of activations in each arithmetic, by all workers together.
- * Every worker calls them with the same arguments. */
+/* products.c: products of a matrix with rows of activations, in each arithmetic.  Every worker calls
+ * them with the same arguments. */
 struct product {
     const struct kernels *kernels;
     struct worker worker;
@@ -85,8 +85,8 @@ struct product {
     bool add; /* to what is there */
 };
 
-/* A barrier must be between prepare and multiply, and no two products that are handed out may be
- * made without one between them. */
+/* A barrier is needed between prepare and multiply, and between two products that use a handout
+ * (thread_pool.h). */
 struct product_way {
     size_t (*prepared_floats)(const struct product *product); /* 0: nothing is prepared */
     void (*prepare)(const struct product *product);
@@ -123,8 +123,8 @@ void cpu_make_units(struct integer_unit *units, const struct units_wanted *wante
 void cpu_make_pack(uint16_t *pack, const struct matrix_unit *matrix, struct worker worker,
                    const float *const *x, size_t x_rows, size_t n);
 
-/* Numbers between two rows of a panel: not a multiple of 4096 bytes, which would send the
- * rows of a tile to the same few lines of a cache. */
+/* Numbers between two rows of a panel: not a multiple of 4096 bytes, because the rows of a tile
+ * would then map to the same cache sets. */
 static inline size_t cpu_panel_stride(size_t cols)
 {
     return matrix_cols(cols) + 32;
@@ -190,14 +190,14 @@ static inline size_t cpu_expert_start_rows(const struct kernels *kernels,
     return kernels_expert_start_rows(kernels, &view->gate, &view->down);
 }
 
-/* A part of the work is done, which a trace shows: rows of one expert, or experts. */
+/* Records a part of the work in the trace: rows of one expert, or experts. */
 static inline void cpu_expert_done(const struct expert_job *job, const char *part, size_t count)
 {
     trace_walk_done(job->walk);
     trace_walk_part(job->walk, (struct trace_part){ part, MF_STAGE_EXPERTS, (uint32_t)count });
 }
 
-/* The same, and the next part needs what all workers have done. */
+/* The same, followed by a barrier. */
 static inline void cpu_expert_meet(const struct expert_job *job, const char *part, size_t count)
 {
     trace_walk_done(job->walk);

@@ -1,10 +1,12 @@
-/* latent.h: what the tuned ways of latent attention share (ops_expand.c, ops_absorb.c). */
+/* latent.h: declarations shared by the two tuned forms of latent attention (ops_expand.c,
+ * ops_absorb.c). */
 #ifndef BACKEND_CPU_LATENT_H
 #define BACKEND_CPU_LATENT_H
 
 #include "backend/cpu/cpu.h"
 
-/* A head's matrices where they lie: Wk is nope rows of kv_b, or latent rows of k_b. */
+/* The matrices of a head inside the layer's weights: Wk is nope rows of kv_b, or latent rows of
+ * k_b. */
 struct latent_weights {
     const struct weight *keys, *values;
     uint64_t first_key, first_value; /* rows */

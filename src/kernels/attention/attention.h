@@ -1,31 +1,30 @@
-/* attention.h: attention as kernels see it.
+/* attention.h: interface of the attention kernels.
  *
- * A tile is 64 positions of a cache, as f16: keys by channel, values by position, so
- * that both kinds of rows below find neighbours where they need them.
+ * A tile is 64 positions of a cache in f16.  Keys are stored by channel and values by position, so
+ * that both products below read consecutive numbers.
  *
  *     keys [key_width][64]        values [64][value_width]
  *
- * Prompt: many query rows at once, each one head of one position, in groups of 16 lanes.
- * The caller walks the tiles in ascending order:
+ * Prompt: a block of query rows, each one head of one position, in groups of 16 lanes.  The caller
+ * passes the tiles in ascending order:
  *
- *     begin    queries packed, sums cleared
+ *     begin    packs the queries, clears the sums
  *     tile     scores[64][lanes] = keys·queries, running softmax, sums += values·weights
  *     …
- *     end      sums / Σ weights to the rows' places
+ *     end      writes sums / Σ weights to the rows' outputs
  *
- * A lane never sees its neighbours, and tiles begin at multiples of 64 positions: the bits
- * of a row depend on its position and on what the cache holds up to there, not on the rows
- * it shares a block with.
+ * Lanes do not interact and tiles begin at multiples of 64 positions, so the bits of a row depend
+ * on its position and the cache up to there, not on the other rows of its block.
  *
- * Decode: a few heads of one row over a stretch of pages, to be joined with other
- * stretches in ascending order. */
+ * Decode: the heads of one row over a stretch of pages; stretches are computed in parallel and
+ * joined in ascending order. */
 #ifndef KERNELS_ATTENTION_ATTENTION_H
 #define KERNELS_ATTENTION_ATTENTION_H
 
 #include "base/common.h"
 
-/* Tiles may wait for others before they are worked on, at most so many; a piece is positions that
- * are then worked on at a time. */
+/* A kernel may collect up to ATTEND_WAITING tiles before it computes; it then computes ATTEND_PIECE
+ * positions at a time. */
 enum { ATTEND_TILE = 64, ATTEND_LANES = 16, ATTEND_WAITING = 8, ATTEND_PIECE = 256 };
 
 struct attend_block {
@@ -42,10 +41,10 @@ struct attend_tile {
     const uint16_t *keys;   /* f16 [key_width][64] */
     const uint16_t *values; /* f16 [64][value_width] */
     uint32_t first;         /* position, a multiple of 64 */
-    uint32_t count;         /* positions that are there; the others are not looked at */
+    uint32_t count;         /* valid positions; the others are not read */
 };
 
-/* Heads of one row over some pages; a page's keys and values as in a tile. */
+/* Heads of one row over consecutive pages; keys and values of a page as in a tile. */
 struct attend_stretch {
     const float *queries; /* [heads][key_width] */
     size_t heads, key_width, value_width;
@@ -68,11 +67,11 @@ struct turned_words {
 
 struct attend_kernels {
     void (*begin)(const struct attend_block *block);
-    /* Its keys and values are not looked at any more when it returns. */
+    /* `tile` is borrowed for the call. */
     void (*tile)(const struct attend_block *block, const struct attend_tile *tile);
     void (*end)(const struct attend_block *block);
     void (*stretch)(const struct attend_stretch *stretch);
-    /* Adds the results of the stretch that follows to those of `stretch`. */
+    /* Merges the results of the next stretch into those of `stretch`. */
     void (*join)(const struct attend_stretch *stretch, const struct attend_stretch *next);
     /* out[i x stride] = x[i] as f16, nearest */
     void (*store_f16)(uint16_t *out, size_t stride, const float *x, size_t n);
@@ -83,14 +82,14 @@ struct attend_kernels {
     void (*turn_words)(const struct turned_words *words);
 };
 
-/* Tiles that are packed and not yet worked on. */
+/* Tiles that are packed and not yet computed. */
 struct attend_waiting {
     uint32_t first; /* position of the first */
     uint32_t count;
 };
 
-/* Where a block keeps what in its memory; the same for all sets: one tile in f32, or those
- * that wait in bf16. */
+/* The layout of a block's memory, the same for all kernel sets.  keys and values hold one tile in
+ * f32, or the waiting tiles in bf16. */
 struct attend_layout {
     size_t groups;                   /* an even number */
     size_t key_padded, value_padded; /* multiples of 32 channels */
@@ -100,7 +99,7 @@ struct attend_layout {
     float *keys, *values;            /* [64][padded] f32, or [ATTEND_WAITING][64][padded] bf16 */
     float *scores;                   /* [2][2][ATTEND_PIECE][16] */
     float *weights;                  /* [2][2][ATTEND_PIECE][16], bf16 */
-    float *keep;                     /* [2][2][16] what a piece leaves of the sums */
+    float *keep; /* [2][2][16] factor of the sums after a piece raised the maximum */
     struct attend_waiting *waiting;
     size_t floats;
 };

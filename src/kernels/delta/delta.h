@@ -1,23 +1,23 @@
-/* delta.h: the gated delta rule as kernels see it.
+/* delta.h: interface of the gated delta rule kernels.
  *
  *     S ← γ·S;  u = β·(v - S·k);  S ← S + u kᵀ;  o = S·q          one position
  *
- * Prompt: chunks of up to 16 positions, which end at multiples of 16.  With the state S0 at
- * the beginning of a chunk, Γt = γ1⋯γt and D(t, s) = γ(s+1)⋯γt,
+ * Prompt: chunks of up to 16 positions, which end at multiples of 16.  With the state S0 before a
+ * chunk, Γt = γ1⋯γt and D(t, s) = γ(s+1)⋯γt,
  *
  *     u_t = βt·(v_t - Γt·S0·k_t - Σ s<t  D(t, s)·(k_t·k_s)·u_s)
  *     o_t = Γt·S0·q_t + Σ s≤t  D(t, s)·(q_t·k_s)·u_s
  *     S   = Γn·S0 + Σ D(n, s)·u_s k_sᵀ                              when the chunk is full
  *
- * S0 is multiplied with all keys and queries of a chunk at once, and changed once per chunk.
- * A row needs nothing of later ones: a chunk that a step leaves half done is kept as S0 and
- * its rows (k, u, γ), and goes on later with the same bits.
+ * S0 is multiplied with all keys and queries of a chunk at once and updated once per chunk.  A row
+ * does not depend on later ones: a chunk that a step leaves incomplete is stored as S0 and its rows
+ * (k, u, γ), and a later step continues it with the same bits.
  *
- * Everything is f32.  16 and not 64: the products between the rows of a chunk grow with its
- * length, those with the state do not shrink, and the rows that have to be kept are fewer
+ * All arithmetic is f32.  16 rows instead of 64: the products between rows grow with the length of a
+ * chunk, those with the state do not shrink, and fewer rows have to be stored
  * (docs/notebook/experiments.md).
  *
- * Value channels lie in lanes: rows of values are padded with zeroes to a multiple of 16. */
+ * Lanes hold value channels: rows of values are padded with zeroes to a multiple of 16. */
 #ifndef KERNELS_DELTA_DELTA_H
 #define KERNELS_DELTA_DELTA_H
 
@@ -37,7 +37,7 @@ struct delta_step {
     size_t keys, values;
 };
 
-/* The keys of a chunk, of one key head.  Rows [first, end) are new. */
+/* The keys of a chunk in one key head.  Rows [first, end) are new; earlier ones were stored. */
 struct delta_keys {
     const float *k, *q; /* [16][keys] */
     size_t keys, first, end;
@@ -77,9 +77,9 @@ struct delta_kernels {
     void (*load_state)(float *out, const float *state, size_t keys, size_t values);
     void (*store_state)(float *state, const float *in, size_t keys, size_t values);
     void (*multiply_keys)(const struct delta_keys *keys);
-    /* u and out of the new rows; the state is left alone. */
+    /* Computes u and out of the new rows; does not change the state. */
     void (*rows)(const struct delta_chunk *chunk);
-    /* The state after the chunk's last row. */
+    /* Updates the state to that after the last row of a full chunk. */
     void (*close)(const struct delta_chunk *chunk);
     /* One position, to state_out [values][keys]: see struct delta_step. */
     void (*step)(const struct delta_step *step);
@@ -92,7 +92,7 @@ static inline size_t delta_padded(size_t values)
     return align_up(values, 16);
 }
 
-/* Numbers that a half-done chunk of one layer keeps: k, u and γ of its rows. */
+/* Floats that an incomplete chunk of one layer stores: k, u and γ of its rows. */
 static inline size_t delta_open_floats(size_t key_heads, size_t keys, size_t value_heads,
                                        size_t values)
 {
