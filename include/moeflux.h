@@ -20,6 +20,9 @@
  *            call nothing of the same engine.
  * Errors:    MF_OK or a negative status; `why` (may be NULL) receives one
  *            sentence.  The library never prints, exits or reads the environment.
+ * NULL:      an argument that is not said to be optional is refused; a function
+ *            without a status does nothing, and returns NULL, 0, false or -1.
+ *            Where a call fills in a length or a count, that pointer is optional.
  */
 #ifndef MOEFLUX_H
 #define MOEFLUX_H
@@ -473,7 +476,7 @@ typedef struct mf_template mf_template;
  * parsed. */
 MF_API mf_status mf_text_template(const mf_template **out, const mf_text *text, mf_error *why);
 
-/* One of the caller's; `name` stands in messages. */
+/* One of the caller's; `name` stands in messages and may be NULL. */
 MF_API mf_status mf_template_open(mf_template **out, const char *source, size_t length,
                                   const char *name, mf_error *why);
 MF_API void mf_template_close(mf_template *chat); /* not for the template of a text */

@@ -126,7 +126,8 @@ const char *mf_text_eos_token(const mf_text *text)
 
 const char *mf_text_family(const mf_text *text)
 {
-    const struct chat_template *chat = text ? text->parts.chat : NULL;
+    if (!text) return NULL;
+    const struct chat_template *chat = text->parts.chat;
     const struct output_family *family =
         chat ? output_family_detect(chat_template_source(chat)) : output_family_find("think");
     return output_family_name(family);

@@ -108,11 +108,13 @@ mf_status mf_description_get_shape(mf_model_shape *out, const mf_description *de
 
 mf_tensor_sum mf_description_sum(const mf_description *description, int tensor_class, int format)
 {
+    if (!description) return (mf_tensor_sum){ 0 };
     return description_sum(&description->description, tensor_class, format);
 }
 
 bool mf_description_unknown(const mf_description *description, size_t index, mf_tensor_info *out)
 {
+    if (!description || !out) return false;
     const struct tensor *tensor = description_unknown(&description->description, index);
     if (!tensor) return false;
     out->name = tensor->name;

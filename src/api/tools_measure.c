@@ -77,7 +77,7 @@ void mf_memory_probe_close(mf_memory_probe *probe)
 
 double mf_memory_probe_rate(mf_memory_probe *probe)
 {
-    return memory_probe_rate(probe->probe);
+    return probe ? memory_probe_rate(probe->probe) : 0;
 }
 
 /* ------------------------------------------------------------------ models */
@@ -102,7 +102,8 @@ mf_status mf_model_workload(mf_workload *out, const mf_model *model, mf_error *w
 
 const uint64_t *mf_model_expert_uses(const mf_model *model, uint32_t layer)
 {
-    if (layer >= model->model.config.layer_count) return NULL;
+    if (!model || layer >= model->model.config.layer_count) return NULL;
+    if (model->model.config.ffns[layer] != FFN_EXPERTS) return NULL;
     return expert_store_uses(model->experts, layer);
 }
 
