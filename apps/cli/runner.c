@@ -26,6 +26,7 @@ static mf_status choose_family(struct runner *runner, mf_error *why)
         runner->family = known;
         return MF_OK;
     }
+    report_as_usage();
     return fail(why, MF_ERR_ARGUMENT,
                 "there is no family \"%.64s\"; `moeflux parse --help` lists them", name);
 }

@@ -1,4 +1,5 @@
 #include "sampling.h"
+#include "streams.h"
 
 #include "common/basics.h"
 #include "common/error.h"
@@ -77,6 +78,7 @@ mf_status sampling_read_biases(mf_logit_bias *out, mf_sampler_options *options,
 
     for (size_t i = 0; i < list->count; i++) {
         if (!parse_bias(&out[i], list->values[i])) {
+            report_as_usage();
             return fail(why, MF_ERR_ARGUMENT,
                         "--logit-bias: \"%.64s\" is not a token's id and a number, as in 42=-3.5",
                         list->values[i]);

@@ -137,20 +137,30 @@ static mf_status use_gguf(struct checkpoint_place *out, const mf_files *files, c
     return status;
 }
 
-/* The directories inside a directory, one after the other. */
+/* What is in a directory, one after the other. */
 struct deeper {
     const mf_files *files;
     const char *path;
     struct contents found;
-    char directory[256]; /* the one that holds the model */
 };
+
+/* A GGUF file under another name; a file mmproj-* is the vision part of a model. */
+static void look_inside(void *context, const char *name)
+{
+    struct deeper *d = context;
+    char path[PATH_CAPACITY];
+    if (name[0] == '.' || strncmp(name, "mmproj", 6) == 0) return;
+    if (strlen(name) >= sizeof d->found.part) return;
+    if (path_join(path, sizeof path, d->path, name, NULL) != MF_OK) return;
+    if (checkpoint_is_gguf(d->files, path)) add_gguf(&d->found, name);
+}
 
 static void look_deeper(void *context, const char *name)
 {
     struct deeper *d = context;
     char path[PATH_CAPACITY];
     struct contents c = { 0 };
-    if (name[0] == '.' || strlen(name) >= sizeof d->directory) return;
+    if (name[0] == '.' || strlen(name) >= sizeof d->found.part) return;
     if (path_join(path, sizeof path, d->path, name, NULL) != MF_OK) return;
     if (d->files->list(d->files->user, path, take_name, &c) < 0) return;
     for (size_t i = 0; i < c.gguf_count && i < COUNT_OF(c.names); i++) {
@@ -194,7 +204,8 @@ static mf_status judge_directory(struct checkpoint_place *out, const mf_files *f
     if (present || c.safetensors) return MF_OK;
     if (c.gguf_count > 0) return use_gguf(out, files, path, &c, why);
     struct deeper deeper = { .files = files, .path = path };
-    files->list(files->user, path, look_deeper, &deeper);
+    if (!c.part[0]) files->list(files->user, path, look_inside, &deeper);
+    if (deeper.found.gguf_count == 0) files->list(files->user, path, look_deeper, &deeper);
     if (deeper.found.gguf_count > 0) return use_gguf(out, files, path, &deeper.found, why);
     return refuse_directory(path, &c, why);
 }

@@ -4,8 +4,9 @@
  *     a directory with moeflux.json         packed
  *     a directory with artifacts/           the ancestors' layout
  *     a directory with model*.safetensors   safetensors of Hugging Face or MLX
- *     a directory with one GGUF model       that file, or the first part of a split one; searched
- *                                           one directory deeper if there is none
+ *     a directory with one GGUF model       that file, or the first part of a split one: *.gguf,
+ *                                           else any name by its first bytes, else *.gguf in the
+ *                                           directories inside
  *
  * Anything else is refused with a message that says what to do: git-lfs pointers, pipes and
  * devices, incomplete checkpoints, weights in other formats. */

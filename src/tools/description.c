@@ -2,6 +2,7 @@
 
 #include "base/status.h"
 #include "checkpoint/gguf.h"
+#include "checkpoint/locate.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/ancestors.h"
 #include "model/families.h"
@@ -182,7 +183,7 @@ static mf_status list_directory(struct description *i, mf_error *why)
                      : safetensors_open(&i->listed, &files_posix, i->path, why);
 }
 
-static mf_status list_gguf(struct description *i, mf_error *why)
+static mf_status list_gguf(struct description *i, const char *path, mf_error *why)
 {
     const char *architecture = "unknown";
     struct metadata metadata;
@@ -190,7 +191,7 @@ static mf_status list_gguf(struct description *i, mf_error *why)
 
     i->layout = "GGUF";
     metadata_init(&metadata, &allocator_heap);
-    status = checkpoint_gguf_open(&i->listed, &metadata, &files_posix, i->path, why);
+    status = checkpoint_gguf_open(&i->listed, &metadata, &files_posix, path, why);
     if (status == MF_OK) {
         metadata_maybe_text(&architecture, &metadata, "general.architecture", NULL);
         snprintf(i->family, sizeof i->family, "%s", architecture);
@@ -199,17 +200,11 @@ static mf_status list_gguf(struct description *i, mf_error *why)
     return status;
 }
 
-static bool is_gguf_path(const char *path)
-{
-    size_t length = strlen(path);
-    return length > 5 && strcmp(path + length - 5, ".gguf") == 0;
-}
-
 /* A model that cannot be run is still listed, if it is a checkpoint at all. */
 static mf_status open_any(struct description *i, mf_error *why)
 {
     mf_error problem = { .text = "" };
-    bool packed = false;
+    struct checkpoint_place place;
     mf_status status = describe(i, &problem);
 
     i->supported = status == MF_OK;
@@ -220,10 +215,11 @@ static mf_status open_any(struct description *i, mf_error *why)
         return MF_OK;
     }
     snprintf(i->problem, sizeof i->problem, "%s", problem.text);
-    if (is_gguf_path(i->path)) return list_gguf(i, why);
-    status = packed_probe(&packed, &files_posix, i->path, why);
-    if (status == MF_OK && packed) status = fail(why, problem.status, "%s", problem.text);
-    return status == MF_OK ? list_directory(i, why) : status;
+    status = checkpoint_locate(&place, &files_posix, i->path, why);
+    if (status != MF_OK) return status;
+    if (place.kind == CHECKPOINT_GGUF) return list_gguf(i, place.path, why);
+    if (place.kind == CHECKPOINT_PACKED) return fail(why, problem.status, "%s", problem.text);
+    return list_directory(i, why);
 }
 
 mf_status description_open(struct description *out, const char *path, mf_error *why)

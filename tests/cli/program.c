@@ -1,6 +1,7 @@
 #include "program.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +59,36 @@ static int open_input(const char *input)
     return file;
 }
 
-static struct run spawn(const char *path, const char *const *words, const char *input)
+/* Whether the process has a handler for a signal, as the kernel lists them. */
+static bool catches(pid_t child, int signal_number)
+{
+    char path[64], line[256];
+    unsigned long long caught = 0;
+    FILE *status;
+
+    snprintf(path, sizeof path, "/proc/%d/status", (int)child);
+    status = fopen(path, "r");
+    while (status && fgets(line, sizeof line, status)) {
+        if (sscanf(line, "SigCgt: %llx", &caught) == 1) break;
+    }
+    if (status) fclose(status);
+    return caught >> (signal_number - 1) & 1;
+}
+
+/* One Ctrl-C, a moment after the program is ready for it. */
+static void interrupt(pid_t child)
+{
+    enum { WAIT_MS = 60000, STEP_MS = 10, MOMENT_MS = 100 };
+    int waited = 0;
+
+    for (; waited < WAIT_MS && !catches(child, SIGINT); waited += STEP_MS) usleep(STEP_MS * 1000);
+    usleep(MOMENT_MS * 1000);
+    kill(child, SIGINT);
+    if (waited >= WAIT_MS) fail_msg("the program did not catch SIGINT within a minute");
+}
+
+static struct run spawn(const char *path, const char *const *words, const char *input,
+                        bool interrupted)
 {
     int in = open_input(input), out = memfd_create("out", 0), err = memfd_create("err", 0);
     struct run run;
@@ -75,15 +105,17 @@ static struct run spawn(const char *path, const char *const *words, const char *
         _exit(127);
     }
     close(in);
+    if (interrupted) interrupt(child);
     assert_int_equal(wait4(child, &status, 0, &usage), child);
     run.peak_kib = usage.ru_maxrss;
     run.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    run.killed = WIFSIGNALED(status);
     run.out = take_text(out, &run.out_length);
     run.err = take_text(err, &run.err_length);
     return run;
 }
 
-struct run program_run(const char *input, const char *const *words)
+static struct run run_words(const char *input, const char *const *words, bool interrupted)
 {
     const char *all[64] = { program_path() };
     size_t count = 1;
@@ -92,7 +124,17 @@ struct run program_run(const char *input, const char *const *words)
         assert_true(count + 1 < sizeof all / sizeof all[0]);
         all[count++] = *words;
     }
-    return spawn(all[0], all, input);
+    return spawn(all[0], all, input, interrupted);
+}
+
+struct run program_run(const char *input, const char *const *words)
+{
+    return run_words(input, words, false);
+}
+
+struct run program_interrupted(const char *input, const char *const *words)
+{
+    return run_words(input, words, true);
 }
 
 struct run shell_run(const char *line)
@@ -101,7 +143,7 @@ struct run shell_run(const char *line)
 
     setenv("MOEFLUX", program_path(), 1);
     setenv("SOURCE", need_environment("MOEFLUX_SOURCE"), 1);
-    return spawn(words[0], words, NULL);
+    return spawn(words[0], words, NULL, false);
 }
 
 void run_free(struct run *run)

@@ -15,6 +15,7 @@
 
 struct run {
     int code;
+    bool killed;     /* by a signal */
     char *out, *err; /* terminated */
     size_t out_length, err_length;
     long peak_kib; /* of the resident set */
@@ -25,6 +26,9 @@ struct run program_run(const char *input, const char *const *words);
 void run_free(struct run *run);
 
 #define PROGRAM(input, ...) program_run((input), (const char *const[]){ __VA_ARGS__, NULL })
+
+/* The same with one Ctrl-C as soon as the program catches it. */
+struct run program_interrupted(const char *input, const char *const *words);
 
 /* A line for /bin/sh in which $MOEFLUX is the program and $SOURCE the repository. */
 struct run shell_run(const char *line);

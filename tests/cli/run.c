@@ -156,7 +156,7 @@ static void a_call_keeps_to_its_tool(void **state)
     run = PROGRAM(NULL, "run", "a", "--tool-choice", "auto");
     assert_refused(&run, 2, "--tool-choice needs --tools");
     run = PROGRAM(NULL, "run", "a", "--family", "nobody");
-    assert_refused(&run, 1, "there is no family \"nobody\"");
+    assert_refused(&run, 2, "there is no family \"nobody\"");
 }
 
 static void an_answer_keeps_to_a_schema(void **state)
@@ -279,6 +279,22 @@ static void memory_limits_the_peak_resident_set(void **state)
     run_free(&story);
 }
 
+/* The reference takes seconds for this prompt; the signal comes long before its end. */
+static void ctrl_c_while_the_prompt_is_read_ends_with_130(void **state)
+{
+    (void)state;
+    static char prompt[10000];
+    static const char sentence[] = "Once upon a time there was a little boy. ";
+    while (strlen(prompt) + sizeof sentence < sizeof prompt) strcat(prompt, sentence);
+    struct run run = program_interrupted(
+        prompt, (const char *const[]){ "run", "--raw", "-f", "-", "--backend", "reference", "-t",
+                                       "1", "--ignore-eos", NULL });
+    assert_int_equal(run.code, 130);
+    assert_false(run.killed); /* it ended by itself, with its files closed */
+    assert_string_equal(run.out, "");
+    run_free(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -294,6 +310,7 @@ int main(void)
         cmocka_unit_test(statistics_are_a_table_when_asked),
         cmocka_unit_test(wrong_usage_is_refused),
         cmocka_unit_test(streams_may_be_closed),
+        cmocka_unit_test(ctrl_c_while_the_prompt_is_read_ends_with_130),
         cmocka_unit_test(memory_limits_the_peak_resident_set),
     };
 

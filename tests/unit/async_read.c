@@ -267,7 +267,14 @@ static void a_file_that_is_not_there(void **state)
                                                 .file_count = 1,
                                                 .engine = engines[i],
                                                 .direct = true };
-        if (async_reader_new(&reader, &options, NULL) != MF_OK) continue;
+        mf_error why = { 0 };
+        mf_status status = async_reader_new(&reader, &options, &why);
+        if (status == MF_ERR_UNSUPPORTED && engines[i] == READ_ENGINE_URING) {
+            print_message("    not tried with io_uring: %s\n", why.text);
+            engine_was_left_out = true;
+            continue;
+        }
+        assert_int_equal(status, MF_OK);
         struct async_read read = read_at(0, 0, 10, false);
         async_reader_submit(reader, &read);
         assert_int_equal(finish(1), 0);

@@ -57,6 +57,9 @@ static void kinds_are_told_apart(void **state)
     put("one/mmproj-model.gguf", "GGUF");
     put("split/m-00002-of-00002.gguf", "GGUF");
     put("split/m-00001-of-00002.gguf", "GGUF");
+    put("renamed/README.md", "a model");
+    put("renamed/sha256-0123", "GGUF");
+    put("renamed/mmproj-model", "GGUF");
     put("deep/README.md", "");
     put("deep/Q4_K_M/m-00001-of-00002.gguf", "GGUF");
     put("deep/Q4_K_M/m-00002-of-00002.gguf", "GGUF");
@@ -67,6 +70,7 @@ static void kinds_are_told_apart(void **state)
     expect_place("old", CHECKPOINT_ANCESTORS, "old");
     expect_place("one", CHECKPOINT_GGUF, "one/model.Q4_K_M.gguf");
     expect_place("split", CHECKPOINT_GGUF, "split/m-00001-of-00002.gguf");
+    expect_place("renamed", CHECKPOINT_GGUF, "renamed/sha256-0123");
     expect_place("deep", CHECKPOINT_GGUF, "deep/Q4_K_M/m-00001-of-00002.gguf");
 }
 
@@ -84,6 +88,8 @@ static void what_is_no_model_has_its_own_sentence(void **state)
     put("model.safetensors", "\x08\0\0\0\0\0\0\0{}");
     put("two/b.gguf", "GGUF");
     put("two/a.gguf", "GGUF");
+    put("blobs/sha256-2", "GGUF");
+    put("blobs/sha256-1", "GGUF");
     put("later/m-00002-of-00003.gguf", "GGUF");
     put("torch/pytorch_model.bin", "PK");
     put("weightless/config.json", "{}");
@@ -95,6 +101,7 @@ static void what_is_no_model_has_its_own_sentence(void **state)
     expect_refused(&files.files, "text.gguf", "neither a checkpoint directory nor a GGUF file");
     expect_refused(&files.files, "model.safetensors", "give the directory that it is in");
     expect_refused(&files.files, "two", "holds 2 GGUF models (a.gguf, b.gguf): give the path");
+    expect_refused(&files.files, "blobs", "holds 2 GGUF models (sha256-1, sha256-2)");
     expect_refused(&files.files, "later", "not the first part of it; the download may be");
     expect_refused(&files.files, "torch", "the format of pytorch_model.bin is not read");
     expect_refused(&files.files, "weightless", "no GGUF file; the download may be incomplete");
