@@ -7,6 +7,7 @@
 #include "terminal.h"
 
 #include "bench/kernel_bench.h"
+#include "bench/many.h"
 #include "bench/report.h"
 
 #include "common/basics.h"
@@ -17,7 +18,7 @@
 
 struct bench_settings {
     struct common_settings common;
-    struct count_list prompts, counts, depths;
+    struct count_list prompts, counts, depths, sequences;
     struct maybe_count rounds;
     const char *text, *plot;
     bool json, no_ceilings, no_warm_up;
@@ -36,6 +37,9 @@ static const struct option options[] = {
     { 'd', "depth", OPTION_COUNTS, offsetof(struct bench_settings, depths), "N,…",
       .help = "tokens that are in the context before; every test runs at every depth; default 0",
       .low = 0, .high = 1 << 24 },
+    { 0, "sequences", OPTION_COUNTS, offsetof(struct bench_settings, sequences), "N,…",
+      .help = "instead, let this many sequences generate together, one test for each number",
+      .low = 1, .high = MANY_MAX },
     { 'r', "rounds", OPTION_COUNT, offsetof(struct bench_settings, rounds), "N",
       .help = "how often each test is measured; default 5", .low = 1, .high = ROUNDS_MAX },
     { 0, "text", OPTION_TEXT, offsetof(struct bench_settings, text), "FILE",
@@ -327,6 +331,102 @@ static int bench_model(const struct bench_settings *settings)
     return code;
 }
 
+/* --------------------------------------------------------------- sequences */
+
+static void show_many(void *progress, const struct many_test *test, size_t done)
+{
+    char text[64];
+
+    snprintf(text, sizeof text, "%u %s, round %zu", test->sequences,
+             test->sequences == 1 ? "sequence" : "sequences", test->rounds_done + 1);
+    progress_say(progress, text, done);
+}
+
+static mf_status run_many(struct bench_run *run, struct many_plan *plan, mf_error *why)
+{
+    struct terminal terminal;
+    struct progress progress;
+    mf_status status;
+
+    terminal_probe(&terminal);
+    progress_begin(&progress, &terminal, "", "", plan->test_count * plan->rounds);
+    status = many_plan_run(plan, run->opened.model, show_many, &progress, why);
+    progress_end(&progress);
+    return status;
+}
+
+static mf_status show_many_report(struct bench_run *run, const struct many_plan *plan,
+                                  mf_error *why)
+{
+    struct many_report report = { .plan = plan,
+                                  .model = run->opened.model,
+                                  .ceilings = run->ceilings,
+                                  .kernels = mf_engine_kernels(run->opened.engine),
+                                  .threads = mf_engine_thread_count(run->opened.engine) };
+
+    if (run->settings->json) {
+        json_t *line = many_json_new(&report);
+        json_print_line(line);
+        json_decref(line);
+    } else {
+        many_print_table(&report, stdout);
+    }
+    if (!run->plot.stream) return MF_OK;
+    many_write_plot(&report, run->plot.stream);
+    return output_file_commit(&run->plot, why);
+}
+
+/* Room for the largest group, and for the steps that warm up. */
+static mf_status open_for_many(struct bench_run *run, const struct many_plan *plan, mf_error *why)
+{
+    enum { WARM_UP = 16 };
+    struct common_settings common = run->settings->common;
+
+    for (size_t i = 0; i < plan->test_count; i++) {
+        common.sequences = (uint32_t)max_size(common.sequences, plan->tests[i].sequences);
+    }
+    if (!common.context.given) common.context.value = plan->depth + plan->tokens + WARM_UP;
+    return opened_open_model(&run->opened, &common, why);
+}
+
+static mf_status bench_sequences(struct bench_run *run, struct many_plan *plan, mf_error *why)
+{
+    const struct bench_settings *settings = run->settings;
+    mf_status status = many_plan_make(plan, settings->sequences.values, settings->sequences.count,
+                                      settings->rounds.value, why);
+
+    if (status != MF_OK) return status;
+    plan->tokens = (uint32_t)settings->counts.values[0];
+    plan->depth = (uint32_t)settings->depths.values[0];
+    if (settings->plot) status = output_file_open(&run->plot, settings->plot, why);
+    if (status == MF_OK) status = measure_machine(&run->ceilings, settings, NULL, why);
+    if (status == MF_OK) status = open_for_many(run, plan, why);
+    if (status == MF_OK) {
+        uint32_t vocab_size = mf_model_vocab_size(run->opened.model);
+        status = settings->text ? read_tokens(&run->tokens, &run->opened, settings->text, why)
+                                : random_tokens(&run->tokens, vocab_size, why);
+    }
+    plan->ids = run->tokens.ids;
+    plan->id_count = run->tokens.count;
+    if (status == MF_OK) status = run_many(run, plan, why);
+    if (status == MF_OK) status = measure_machine(&run->ceilings, settings, &run->opened, why);
+    return status == MF_OK ? show_many_report(run, plan, why) : status;
+}
+
+static int bench_many(const struct bench_settings *settings)
+{
+    struct bench_run run = { .settings = settings, .ceilings = MF_CEILINGS_INIT };
+    struct many_plan plan = { .test_count = 0 };
+    mf_error why = { .text = "" };
+    int code = bench_sequences(&run, &plan, &why) == MF_OK ? EXIT_DONE : report(&why);
+
+    many_plan_free(&plan);
+    id_list_free(&run.tokens);
+    opened_close(&run.opened);
+    output_file_abandon(&run.plot);
+    return code;
+}
+
 /* ----------------------------------------------------------------- kernels */
 
 struct kernel_list {
@@ -411,6 +511,9 @@ static const char *find_problem(const struct bench_settings *settings)
     if (!settings->ops && (settings->only || settings->all_sets)) {
         return "--only and --all-sets belong to --ops";
     }
+    if (settings->sequences.count > 0 && settings->counts.values[0] == 0) {
+        return "--sequences generates: -n 0 leaves nothing to measure";
+    }
     return any ? NULL : "-p 0 and -n 0 leave nothing to measure";
 }
 
@@ -435,7 +538,7 @@ static int run(const void *settings_, const struct arguments *arguments)
         if (status == MF_ERR_ARGUMENT) return usage_error(&command_bench, "%s", why.text);
         return status == MF_OK ? EXIT_DONE : report(&why);
     }
-    return bench_model(&settings);
+    return settings.sequences.count > 0 ? bench_many(&settings) : bench_model(&settings);
 }
 
 const struct command command_bench = {
@@ -451,6 +554,7 @@ const struct command command_bench = {
         "explains it.",
     .examples = "  moeflux bench -p 512 -n 64 -t 2\n"
                 "  moeflux bench -m model.gguf -p 512,4096 -n 64 -d 0,8192 --plot speed.svg\n"
+                "  moeflux bench --sequences 1,2,4,8,16,32 -n 32 --plot shared.svg\n"
                 "  moeflux bench --ops --only Q4_K\n"
                 "  moeflux bench -m Qwen/Qwen3-30B-A3B --memory 8G --text story.txt --json\n",
     .settings_bytes = sizeof(struct bench_settings),

@@ -19,7 +19,8 @@ struct common_settings {
     const char *expert_mode, *read_ahead, *reader;
     bool no_checksums;
     bool stats, stats_json;
-    const char *trace; /* file, or NULL */
+    const char *trace;  /* file, or NULL */
+    uint32_t sequences; /* that the command will use at a time; 0: one */
 };
 
 enum { COMMAND_GROUPS = 4 };

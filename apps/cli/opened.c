@@ -39,7 +39,8 @@ static mf_status open_parts(struct opened *out, const struct common_settings *se
                                .expert_mode = named(settings->expert_mode),
                                .read_ahead = named(settings->read_ahead),
                                .reader = named(settings->reader),
-                               .skip_checksums = settings->no_checksums };
+                               .skip_checksums = settings->no_checksums,
+                               .sequences = settings->sequences };
     mf_status status = model_path_resolve(out->path, settings->model, why);
 
     if (status == MF_OK && settings->trace) {

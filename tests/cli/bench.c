@@ -162,6 +162,29 @@ static void a_text_can_be_fed(void **state)
     run_free(&run);
 }
 
+/* In a step of several sequences an expert that two of them choose counts once. */
+static void sequences_share_steps(void **state)
+{
+    (void)state;
+    json_t *out = BENCH("--sequences", "1,3", "-n", "4", "-d", "20", "-r", "2", "--no-ceilings");
+    const json_t *tests = json_object_get(out, "tests");
+    assert_int_equal(json_array_size(tests), 2);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *test = json_array_get(tests, i), *rate;
+        double experts = number(test, "union_experts");
+        rate = json_object_get(test, "tokens_per_second");
+        assert_true(number(test, "sequences") == (i ? 3 : 1));
+        assert_true(0 < number(rate, "min") && number(rate, "min") <= number(rate, "max"));
+        assert_true(i ? experts > 8 && experts < 24 : experts == 8);
+    }
+    json_decref(out);
+    struct run run = PROGRAM(NULL, "bench", "--sequences", "2", "-n", "0");
+    assert_refused(&run, 2, "nothing to measure");
+    run = PROGRAM(NULL, "bench", "--sequences", "2", "-n", "2", "-r", "1", "--no-ceilings");
+    assert_contains(run.out, "sequences   tokens/s");
+    run_free(&run);
+}
+
 static void wrong_tests_are_refused(void **state)
 {
     struct run run = PROGRAM(NULL, "bench", "-p", "0", "-n", "0");
@@ -191,6 +214,7 @@ int main(void)
         cmocka_unit_test(streamed_experts_are_held_against_the_disk),
         cmocka_unit_test(a_table_has_a_line_for_each_test),
         cmocka_unit_test(a_text_can_be_fed),
+        cmocka_unit_test(sequences_share_steps),
         cmocka_unit_test(wrong_tests_are_refused),
     };
 
