@@ -61,7 +61,8 @@ extern "C" {
     X(MF_ERR_GRAMMAR, -11, "malformed grammar or schema")                                          \
     X(MF_ERR_CANCELLED, -12, "cancelled")                                                          \
     X(MF_ERR_NOT_FINITE, -13, "a weight or a result is not a number")                              \
-    X(MF_ERR_POOL_FULL, -14, "the memory for sequences is full")
+    X(MF_ERR_POOL_FULL, -14, "the memory for sequences is full")                                   \
+    X(MF_ERR_NO_CHECKPOINT, -15, "there is no checkpoint at this position")
 
 typedef enum mf_status {
 #define MF_STATUS_ENUM(name, value, text) name = value,

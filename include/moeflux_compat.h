@@ -1,12 +1,12 @@
 /* moeflux_compat.h: the calls and probes of the ancestors, the earlier engines of this name, on top
  * of moeflux.h.  New programs use moeflux.h.
  *
- *     mf_context     one sequence of one model behind one handle
+ *     mf_context     one model and its sequences behind one handle
  *       └ mf_probe   single operations and layers of that model, on the caller's own numbers
  *
  * Positions are given by the caller and count from 0; a call continues where the sequence ends, and
- * any other start position is an error, never a silent overwrite.  A context has one sequence: a
- * `seq_id` other than 0 is MF_ERR_ARGUMENT.
+ * any other start position is an error, never a silent overwrite.  Sequences have ids (`seq_id`)
+ * from 0 and begin, empty, when they are first used; a negative id is MF_ERR_ARGUMENT.
  * Structs, lifetimes, threads and errors: as in moeflux.h.  A probe is closed before its context;
  * a context and its probes have one owner at a time. */
 #ifndef MOEFLUX_COMPAT_H
@@ -35,6 +35,7 @@ typedef struct mf_context_options {
     const char *vocab;       /* not read: the tokenizer is found beside config.json */
     const char *experts_dir; /* that holds packed_experts */
     bool use_2bit;           /* packed_experts_2bit instead */
+    uint32_t sequences;      /* as in mf_model_options: how many long ones there is memory for */
 } mf_context_options;
 #define MF_CONTEXT_OPTIONS_INIT MF_SIZED(mf_context_options)
 
@@ -66,15 +67,50 @@ MF_API mf_status mf_context_eval_token(mf_context *context, int32_t token, int32
                                        int32_t seq_id, float *logits, size_t logits_length,
                                        mf_error *why);
 
+/* Forgets every sequence and every checkpoint. */
 MF_API void mf_context_memory_clear(mf_context *context);
 
 /* Forget positions [p0, end); p0 < 0 means 0; p1 must reach the end (< 0, or
- * beyond it).  A hybrid model can only forget everything or nothing. */
+ * beyond it).  A hybrid model can forget everything or nothing, and go back to a
+ * checkpoint of the same tokens; else MF_ERR_CANNOT_TRUNCATE. */
 MF_API mf_status mf_context_memory_seq_rm(mf_context *context, int32_t seq_id, int32_t p0,
                                           int32_t p1, mf_error *why);
 
 /* The last position; -1: empty, or no such sequence. */
 MF_API int32_t mf_context_memory_seq_pos_max(const mf_context *context, int32_t seq_id);
+
+/* The state of a sequence as bytes: a snapshot (mf_sequence_save) of its present position.  The size
+ * grows with the position: ask again after every evaluation.  0: no such sequence. */
+MF_API size_t mf_context_state_size(const mf_context *context, int32_t seq_id);
+
+/* Short buffers are MF_ERR_BUFFER_SIZE; `written` may be NULL. */
+MF_API mf_status mf_context_state_save(const mf_context *context, int32_t seq_id, void *out,
+                                       size_t capacity, size_t *written, mf_error *why);
+
+/* In place of what the sequence holds; its checkpoints stay.  After a failure nothing has changed;
+ * errors as those of mf_sequence_load. */
+MF_API mf_status mf_context_state_load(mf_context *context, int32_t seq_id, const void *bytes,
+                                       size_t count, mf_error *why);
+
+/* Keeps the present state of a sequence under the name `pos`, in place of one that is there; it
+ * becomes the newest.  Each sequence keeps 4, or what mf_context_set_max_checkpoints says: then
+ * the oldest goes, but never position 0 or the one just kept, even if more remain than that.  They
+ * share memory with the sequence.  An evaluation that finds no memory removes them, too, by the same
+ * rule, before it fails with MF_ERR_POOL_FULL. */
+MF_API mf_status mf_context_checkpoint_pos(mf_context *context, int32_t seq_id, int32_t pos,
+                                           mf_error *why);
+
+/* Goes back to the state kept under `pos`, else MF_ERR_NO_CHECKPOINT; it stays kept, and all above
+ * `pos` are removed. */
+MF_API mf_status mf_context_restore_to(mf_context *context, int32_t seq_id, int32_t pos,
+                                       mf_error *why);
+
+/* Removes one, if it is there. */
+MF_API void mf_context_forget_pos(mf_context *context, int32_t seq_id, int32_t pos);
+
+/* Takes effect when the next one is kept. */
+MF_API void mf_context_set_max_checkpoints(mf_context *context, size_t count);
+MF_API size_t mf_context_checkpoint_count(const mf_context *context, int32_t seq_id);
 
 /* Layer dump: calls `each` while the context evaluates, in the thread that does, with the residual
  * stream of the rows of a step: after the embedding (layer -1) and after each layer, in order.

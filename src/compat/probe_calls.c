@@ -20,7 +20,7 @@ static mf_status choose_sizes(struct probe_sizes *out, const mf_context *context
     mf_probe_options own;
     mf_status status = api_options_in(&own, sizeof own, options, "MF_PROBE_OPTIONS_INIT", why);
     if (status != MF_OK) return status;
-    uint32_t limit = mf_sequence_context_length(context->sequence);
+    uint32_t limit = (uint32_t)mf_context_n_ctx(context);
     *out = (struct probe_sizes){ .rows = own.row_capacity ? own.row_capacity : ROWS_STANDARD,
                                  .context = own.context_length ? own.context_length : limit };
     if (out->context <= limit) return MF_OK;

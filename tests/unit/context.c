@@ -2,62 +2,35 @@
 #include "support/test.h"
 
 #include "moeflux_compat.h"
-#include "support/tiny_model.h"
+#include "support/tiny_directory.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 enum { VOCAB = 50 }; /* of tiny_standard */
 
-static char directory[64];
+static struct tiny_directory directory;
 static const int32_t tokens[] = { 3, 14, 15, 9, 26, 5, 35, 8, 9, 7, 9, 32, 38, 4, 6 };
-
-static void write_file(const char *name, const void *data, size_t size)
-{
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", directory, name);
-    FILE *file = fopen(path, "wb");
-    if (!file || fwrite(data, 1, size, file) != size || fclose(file) != 0) abort();
-}
-
-static void write_model(const struct tiny_shape *shape)
-{
-    struct tiny_model tiny;
-    tiny_model_init(&tiny, shape);
-    tiny_model_write(&tiny);
-    write_file("config.json", tiny.config_text, strlen(tiny.config_text));
-    write_file("model.safetensors", tiny.weights.bytes, tiny.weights.count);
-    tiny_model_free(&tiny);
-}
 
 static int make_directory(void **state)
 {
     (void)state;
-    snprintf(directory, sizeof directory, "/tmp/moeflux-context-XXXXXX");
-    if (!mkdtemp(directory)) return -1;
-    write_model(&tiny_standard);
+    tiny_directory_make(&directory);
+    tiny_directory_write(&directory, &tiny_standard);
     return 0;
 }
 
 static int remove_directory(void **state)
 {
     (void)state;
-    static const char *const names[] = { "config.json", "model.safetensors" };
-    for (size_t i = 0; i < COUNT_OF(names); i++) {
-        char path[128];
-        snprintf(path, sizeof path, "%s/%s", directory, names[i]);
-        unlink(path);
-    }
-    return rmdir(directory);
+    tiny_directory_remove(&directory);
+    return 0;
 }
 
 static mf_context *open_context(uint32_t experts)
 {
     mf_context *context;
     mf_error why = { 0 };
-    if (mf_context_open(&context, directory, NULL, NULL, NULL, experts, false, &why) != MF_OK)
+    if (mf_context_open(&context, directory.path, NULL, NULL, NULL, experts, false, &why) != MF_OK)
         fail_msg("%s", why.text);
     return context;
 }
@@ -74,7 +47,7 @@ static void queries_answer(void **state)
     assert_int_equal(mf_context_n_vocab(context), VOCAB);
     assert_int_equal(mf_context_n_ctx(context), 512);
     assert_int_equal(mf_context_eos(context), 1);
-    assert_string_equal(mf_context_model_name(context), strrchr(directory, '/') + 1);
+    assert_string_equal(mf_context_model_name(context), strrchr(directory.path, '/') + 1);
     assert_int_equal(mf_context_memory_seq_pos_max(context, 0), -1);
     mf_context_close(context);
     mf_context_close(NULL);
@@ -215,7 +188,7 @@ static void attention_alone_forgets_from_anywhere(void **state)
     float whole[VOCAB], again[VOCAB];
     struct tiny_shape shape = tiny_standard;
     shape.interval = 1;
-    write_model(&shape);
+    tiny_directory_write(&directory, &shape);
     mf_context *context = open_context(0);
     must(mf_context_eval_prompt(context, tokens, 12, 0, 0, whole, VOCAB, &why), &why);
     must(mf_context_memory_seq_rm(context, 0, 5, -1, &why), &why);
@@ -223,7 +196,7 @@ static void attention_alone_forgets_from_anywhere(void **state)
     must(mf_context_eval_prompt(context, tokens + 5, 7, 5, 0, again, VOCAB, &why), &why);
     assert_memory_equal(whole, again, sizeof whole);
     mf_context_close(context);
-    write_model(&tiny_standard);
+    tiny_directory_write(&directory, &tiny_standard);
 }
 
 static void contexts_are_independent(void **state)
@@ -266,17 +239,17 @@ static void wrong_paths_are_refused(void **state)
 {
     (void)state;
     mf_error why = { 0 };
-    mf_context *context = (mf_context *)directory;
+    mf_context *context = (mf_context *)&directory;
     assert_int_equal(mf_context_open(&context, "/nowhere/at/all", NULL, NULL, NULL, 0, false, &why),
                      MF_ERR_IO);
     assert_null(context);
     assert_non_null(strstr(why.text, "/nowhere/at/all"));
     assert_int_equal(mf_context_open(&context, NULL, NULL, NULL, NULL, 0, false, &why),
                      MF_ERR_ARGUMENT);
-    assert_int_equal(mf_context_open(NULL, directory, NULL, NULL, NULL, 0, false, &why),
+    assert_int_equal(mf_context_open(NULL, directory.path, NULL, NULL, NULL, 0, false, &why),
                      MF_ERR_ARGUMENT);
     assert_int_not_equal(
-        mf_context_open(&context, directory, "no-manifest.json", NULL, NULL, 0, false, &why),
+        mf_context_open(&context, directory.path, "no-manifest.json", NULL, NULL, 0, false, &why),
         MF_OK);
     assert_null(context);
 }
