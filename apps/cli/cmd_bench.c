@@ -35,7 +35,7 @@ static const struct option options[] = {
       .help = "tokens to generate, one test for each number; default 64, 0: none", .low = 0,
       .high = 1 << 24 },
     { 'd', "depth", OPTION_COUNTS, offsetof(struct bench_settings, depths), "N,…",
-      .help = "tokens that are in the context before; every test runs at every depth; default 0",
+      .help = "tokens in the context before a test; every test runs at every depth; default 0",
       .low = 0, .high = 1 << 24 },
     { 0, "sequences", OPTION_COUNTS, offsetof(struct bench_settings, sequences), "N,…",
       .help = "instead, let this many sequences generate together, one test for each number",
@@ -47,7 +47,7 @@ static const struct option options[] = {
     { 0, "no-warm-up", OPTION_FLAG, offsetof(struct bench_settings, no_warm_up), NULL,
       .help = "count the first run of a test, too" },
     { 0, "no-ceilings", OPTION_FLAG, offsetof(struct bench_settings, no_ceilings), NULL,
-      .help = "do not measure the machine: two seconds less, and no shares" },
+      .help = "do not measure the machine: saves two seconds, shows no shares" },
     { 0, "ops", OPTION_FLAG, offsetof(struct bench_settings, ops), NULL,
       .help = "time every operation in every format instead of a model" },
     { 0, "only", OPTION_TEXT, offsetof(struct bench_settings, only), "NAME",
@@ -543,7 +543,7 @@ static int run(const void *settings_, const struct arguments *arguments)
 
 const struct command command_bench = {
     .name = "bench",
-    .summary = "measure prefill and decode speed beside what the machine can do",
+    .summary = "measure prefill and decode speed against hardware limits",
     .groups = groups,
     .group_count = COUNT_OF(groups),
     .notes =

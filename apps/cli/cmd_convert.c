@@ -23,16 +23,16 @@ static const char *const rest_choices[] = { "bf16", "q8", NULL };
 
 static const struct option convert_options[] = {
     { 0, "experts", OPTION_CHOICE, offsetof(struct convert_settings, experts), "BITS",
-      .help = "requantise the experts: q8, q4, q3 or q2; default: as they are",
+      .help = "requantise the experts: q8, q4, q3 or q2; default: unchanged",
       .choices = expert_choices },
     { 0, "rest", OPTION_CHOICE, offsetof(struct convert_settings, rest), "TYPE",
-      .help = "requantise the other matrices: bf16 or q8; default: as they are",
+      .help = "requantise the other matrices: bf16 or q8; default: unchanged",
       .choices = rest_choices },
     { 0, "verify", OPTION_FLAG, offsetof(struct convert_settings, verify), NULL,
-      .help = "afterwards read all of it again and compare it with the source; without "
-              "requantising the logits of a few tokens too" },
+      .help = "read the result again and compare it with the source; without requantising also "
+              "compare the logits of a few tokens" },
     { 0, "report", OPTION_TEXT, offsetof(struct convert_settings, report), "FILE",
-      .help = "perplexity of this text before and after" },
+      .help = "report the perplexity of this text before and after" },
 };
 
 static const struct option_group groups[] = { { "options", convert_options,
@@ -241,16 +241,16 @@ static int run(const void *settings_, const struct arguments *arguments)
 
 const struct command command_convert = {
     .name = "convert",
-    .summary = "a checkpoint into the packed layout: an expert is one read",
+    .summary = "repack a checkpoint so that each expert is one aligned read",
     .arguments = "SRC DST",
     .argument_limit = 2,
     .groups = groups,
     .group_count = COUNT_OF(groups),
     .notes =
-        "SRC is any model that the other commands take, DST a directory that does not exist yet;\n"
-        "it holds tokenizer, template and configuration too and can be given to -m afterwards.\n"
-        "Without requantising every bit is kept. Interrupted, by Ctrl-C, a full disk or a power\n"
-        "cut, the same command goes on where it was; DST appears when it is complete.",
+        "SRC is any model that the other commands accept, DST a directory that does not exist\n"
+        "yet. The result includes tokenizer, template and configuration and can be given to -m.\n"
+        "Without requantising, weights keep every bit. After an interruption (Ctrl-C, full disk,\n"
+        "power cut) the same command resumes; DST appears when it is complete.",
     .examples = "  moeflux convert model.gguf packed --verify\n"
                 "  moeflux convert Qwen/Qwen3-30B-A3B packed --experts q4 --rest q8\n"
                 "  moeflux convert big small --experts q3 --report book.txt\n"

@@ -141,7 +141,7 @@ static int run(const void *settings_, const struct arguments *arguments)
 
 const struct command command_detokenize = {
     .name = "detokenize",
-    .summary = "token ids to the exact bytes",
+    .summary = "convert token ids to their bytes",
     .groups = groups,
     .group_count = COUNT_OF(groups),
     .notes =

@@ -33,7 +33,7 @@ static const struct option options[] = {
     { 0, "tokens", OPTION_TEXT, offsetof(struct generate_settings, tokens), "IDS",
       .help = "token ids to continue, comma separated" },
     { 'p', "prompt", OPTION_TEXT, offsetof(struct generate_settings, prompt), "TEXT",
-      .help = "or a text to continue" },
+      .help = "text to continue, instead of --tokens" },
     { 'n', "count", OPTION_COUNT, offsetof(struct generate_settings, count), "N",
       .help = "at most N tokens; default 128", .low = 0, .high = 1 << 24 },
     { 0, "ids", OPTION_FLAG, offsetof(struct generate_settings, ids), NULL,
@@ -43,7 +43,7 @@ static const struct option options[] = {
               "and the N most likely ones",
       .low = 1, .high = LOGPROBS_LIMIT },
     { 0, "ignore-eos", OPTION_FLAG, offsetof(struct generate_settings, ignore_end), NULL,
-      .help = "go on after an end token" },
+      .help = "continue after an end token" },
 };
 
 static const struct option_group groups[] = {
@@ -236,7 +236,7 @@ static int run(const void *settings_, const struct arguments *arguments)
 
 const struct command command_generate = {
     .name = "generate",
-    .summary = "continue a list of token ids",
+    .summary = "continue token ids or a text",
     .groups = groups,
     .group_count = COUNT_OF(groups),
     .notes =

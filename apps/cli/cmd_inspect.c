@@ -1,4 +1,4 @@
-/* `moeflux inspect`: what a checkpoint is, and what would live where. */
+/* `moeflux inspect`: describes a checkpoint and its memory plan. */
 #include "command.h"
 #include "json_lines.h"
 #include "model_path.h"
@@ -355,12 +355,12 @@ static int run(const void *settings_, const struct arguments *arguments)
 
 const struct command command_inspect = {
     .name = "inspect",
-    .summary = "what a model is, and what would live where",
+    .summary = "describe a model and what it needs in memory",
     .arguments = "[MODEL]",
     .argument_limit = 1,
     .groups = groups,
     .group_count = COUNT_OF(groups),
-    .notes = "Reads the headers of the checkpoint and no weights.",
+    .notes = "Reads the headers of the checkpoint, not the weights.",
     .examples = "  moeflux inspect\n"
                 "  moeflux inspect Qwen/Qwen3-30B-A3B --memory 8G\n"
                 "  moeflux inspect model.gguf --json\n",

@@ -141,7 +141,7 @@ static int run(const void *settings_, const struct arguments *arguments)
 
 const struct command command_logits = {
     .name = "logits",
-    .summary = "the logits that follow a list of token ids",
+    .summary = "print the logits after a list of token ids",
     .groups = groups,
     .group_count = COUNT_OF(groups),
     .notes = "Without -o, a line of JSON per position: {\"n_vocab\":…,\"top\":[[id,logit]×10]}.",

@@ -188,7 +188,7 @@ static int run(const void *settings_, const struct arguments *arguments)
 
 const struct command command_parse = {
     .name = "parse",
-    .summary = "a model's output to reasoning, content and tool calls",
+    .summary = "parse a model's output into reasoning, content and tool calls",
     .groups = groups,
     .group_count = COUNT_OF(groups),
     .notes =

@@ -57,7 +57,7 @@ static int run(const void *settings_, const struct arguments *arguments)
 
 const struct command command_perplexity = {
     .name = "perplexity",
-    .summary = "how well the model predicts a text",
+    .summary = "measure how well the model predicts a text",
     .arguments = "FILE",
     .argument_limit = 1,
     .groups = groups,

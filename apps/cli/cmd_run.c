@@ -1,4 +1,4 @@
-/* `moeflux run`: ask a model, or talk with it. */
+/* `moeflux run`: answers a prompt, or chats in the terminal. */
 #include "chat_loop.h"
 #include "model_path.h"
 #include "runner.h"
@@ -20,27 +20,28 @@ static const struct option options[] = {
       .help = "at most N tokens; default: until the answer ends, with --raw 256", .low = 0,
       .high = 1 << 24 },
     { 0, "system", OPTION_TEXT, offsetof(struct run_settings, system), "TEXT",
-      .help = "a system message before the first one" },
+      .help = "the system message" },
     { 0, "tools", OPTION_TEXT, offsetof(struct run_settings, tools), "FILE",
       .help = "JSON array of tools that the model may call, with arguments that their schemas "
-              "accept; calls are shown, not carried out" },
+              "accept; calls are shown, not executed" },
     { 0, "tool-choice", OPTION_TEXT, offsetof(struct run_settings, tool_choice), "HOW",
       .help = "auto (the model decides), required, none, or the tool that must be called" },
     { 0, "one-call", OPTION_FLAG, offsetof(struct run_settings, one_call), NULL,
       .help = "at most one call in an answer" },
     { 0, "family", OPTION_TEXT, offsetof(struct run_settings, family), "NAME",
-      .help = "whose syntax reasoning and calls have; default: as the chat template shows" },
+      .help = "syntax of reasoning and tool calls (see `moeflux parse --help`); default: detected "
+              "from the chat template" },
     { 0, "raw", OPTION_FLAG, offsetof(struct run_settings, raw), NULL,
       .help = "continue the text as it is, without the model's chat template" },
     { 0, "think", OPTION_FLAG, offsetof(struct run_settings, think), NULL,
-      .help = "ask the model to reason first, where its template knows how" },
+      .help = "ask the model to reason first, if its template supports that" },
     { 0, "no-think", OPTION_FLAG, offsetof(struct run_settings, no_think), NULL,
-      .help = "ask it not to" },
+      .help = "ask the model to answer without reasoning" },
     { 0, "reasoning", OPTION_CHOICE, offsetof(struct run_settings, reasoning), "HOW",
-      .help = "show, fold or hide; default: show on a terminal, otherwise hide",
+      .help = "show, fold or hide reasoning; default: show on a terminal, otherwise hide",
       .choices = reasoning_views },
     { 0, "ignore-eos", OPTION_FLAG, offsetof(struct run_settings, ignore_end), NULL,
-      .help = "go on after an end token" },
+      .help = "continue after an end token" },
     { 0, "json", OPTION_FLAG, offsetof(struct run_settings, json), NULL,
       .help = "one JSON object instead of text: content, reasoning, tool_calls, finish_reason and "
               "usage" },
@@ -296,19 +297,17 @@ static int run(const void *settings_, const struct arguments *arguments)
 
 const struct command command_run = {
     .name = "run",
-    .summary = "ask a model, or talk with it",
+    .summary = "answer a prompt, or chat in the terminal",
     .arguments = "[MODEL] [PROMPT]",
     .argument_limit = SIZE_MAX,
     .groups = groups,
     .group_count = COUNT_OF(groups),
     .notes =
-        "The answer is printed as it is written, a line of statistics follows on stderr. Without\n"
-        "a prompt it is a chat in a terminal, and elsewhere the text comes from stdin. A text "
-        "that\n"
-        "is piped in beside a prompt follows it after an empty line. Several words are one "
-        "prompt;\n"
-        "a first one that is a model (a path, a GGUF file, org/name) is the model. Ctrl-C ends "
-        "the\n"
+        "Prints the answer while it is generated, then a line of statistics on stderr. Without a\n"
+        "prompt it chats if stdin is a terminal, otherwise stdin is the prompt. With a prompt,\n"
+        "piped input is appended to it after an empty line. All arguments together are the "
+        "prompt,\n"
+        "except a first one that names a model (a path, a GGUF file, org/name). Ctrl-C ends the\n"
         "answer.",
     .examples = "  moeflux run \"What is the capital of Japan?\"\n"
                 "  moeflux run --raw \"Once upon a time there was a little\" -n 100 --seed 7\n"

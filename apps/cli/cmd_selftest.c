@@ -1,4 +1,5 @@
-/* `moeflux selftest`: is this checkpoint read right, and do the fast kernels agree?
+/* `moeflux selftest`: checks that a checkpoint is read correctly and that the tuned kernels agree
+ * with the reference.
  *
  * Not every published checkpoint can be part of the tests; this command checks one on the
  * user's machine.  The report is made to be pasted into a bug report. */
@@ -186,8 +187,8 @@ static int run(const void *settings_, const struct arguments *arguments)
         code = report(&why);
     if (code == EXIT_DONE) {
         printf("program     moeflux %s\n", mf_version());
-        printf("verdict     %s\n",
-               test.problems ? "there are problems, see above" : "this checkpoint is read right");
+        printf("verdict     %s\n", test.problems ? "there are problems, see above"
+                                                 : "this checkpoint is read correctly");
         if (test.problems) code = EXIT_FAILED;
     }
     free(test.figures.uses);
@@ -197,12 +198,12 @@ static int run(const void *settings_, const struct arguments *arguments)
 
 const struct command command_selftest = {
     .name = "selftest",
-    .summary = "is this checkpoint read right?",
+    .summary = "check that a checkpoint is read correctly",
     .arguments = "[MODEL]",
     .argument_limit = 1,
-    .notes = "Binds every tensor, runs each operation on the plain kernels and on this machine's\n"
-             "best ones and compares, looks at the routers, and measures the perplexity of a\n"
-             "short built-in text. The report can be pasted into a bug report.",
+    .notes = "Binds every tensor, compares each operation on the reference and on the tuned\n"
+             "kernels, checks the routers, and measures the perplexity of a short built-in\n"
+             "text. The report can be pasted into a bug report.",
     .examples = "  moeflux selftest\n"
                 "  moeflux selftest Qwen/Qwen3-30B-A3B\n",
     .settings_bytes = sizeof(struct selftest_settings),

@@ -211,7 +211,7 @@ static int run(const void *settings_, const struct arguments *arguments)
 
 const struct command command_template = {
     .name = "template",
-    .summary = "a conversation to the prompt that the model sees",
+    .summary = "render a conversation with the chat template",
     .groups = groups,
     .group_count = COUNT_OF(groups),
     .notes =

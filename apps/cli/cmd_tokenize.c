@@ -131,7 +131,7 @@ static int run(const void *settings_, const struct arguments *arguments)
 
 const struct command command_tokenize = {
     .name = "tokenize",
-    .summary = "text on stdin to token ids",
+    .summary = "convert text to token ids",
     .arguments = "[FILE]",
     .argument_limit = 1,
     .groups = groups,

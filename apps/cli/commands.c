@@ -32,39 +32,41 @@ static const struct option common_options[] = {
       .help = "positions of the context; default: the model's, at most 4096", .low = 1,
       .high = 1 << 24 },
     { 0, "prompt-chunk", OPTION_COUNT, offsetof(struct common_settings, prompt_chunk), "N",
-      .help = "tokens of a prompt that are computed at once; default 2048, with less than "
-              "4 GiB 512; fewer take less memory and more time",
+      .help = "prompt tokens per step; default 2048, or 512 with less than 4 GiB; a smaller "
+              "chunk takes less memory and more time",
       .low = 1, .high = 1 << 24 },
     { 0, "memory", OPTION_SIZE, offsetof(struct common_settings, memory_bytes), "SIZE",
-      .help = "what weights and caches may take, as in 8G; default: what the machine has" },
+      .help = "limit for weights, state and experts, as in 8G; default: the memory of the "
+              "machine" },
     { 0, "seed", OPTION_COUNT, offsetof(struct common_settings, seed), "N",
-      .help = "same seed, same text" },
+      .help = "seed of the sampler; the same seed gives the same text" },
     { 0, "backend", OPTION_CHOICE, offsetof(struct common_settings, backend), "NAME",
-      .help = "who computes: reference or cpu; default: cpu, the faster one", .choices = backends },
+      .help = "reference (plain C, defines the result) or cpu (tuned); default: cpu",
+      .choices = backends },
     { 0, "kernels", OPTION_TEXT, offsetof(struct common_settings, kernels), "NAME",
-      .help = "the kernel set, as in avx2; default: the best one that runs here" },
+      .help = "kernel set, as in avx2; default: the best one for this CPU" },
     { 0, "expert-mode", OPTION_CHOICE, offsetof(struct common_settings, expert_mode), "MODE",
-      .help = "where experts live: auto, resident or mapped; default: auto, by their size",
+      .help = "keep all experts in memory (resident) or map the files (mapped); default: auto, by "
+              "size",
       .choices = expert_modes },
     { 0, "read-ahead", OPTION_CHOICE, offsetof(struct common_settings, read_ahead), "WHEN",
-      .help = "read experts before they are needed: auto, never or always; default: auto, "
-              "while it saves time",
+      .help = "read predicted experts ahead: auto, never or always; default: auto, while it saves "
+              "time",
       .choices = read_aheads },
     { 0, "reader", OPTION_CHOICE, offsetof(struct common_settings, reader), "NAME",
       .help = "how experts are read: auto, io_uring or threads; default: auto, io_uring for direct "
               "reads",
       .choices = readers },
     { 0, "no-checksums", OPTION_FLAG, offsetof(struct common_settings, no_checksums), NULL,
-      .help = "experts of a converted model are not compared with their checksums as they are "
-              "read" },
+      .help = "do not verify the checksums of a converted model's experts" },
     { 0, "stats", OPTION_FLAG, offsetof(struct common_settings, stats), NULL,
-      .help = "afterwards, a table of times and expert statistics on stderr" },
+      .help = "print a table of times and expert statistics on stderr at the end" },
     { 0, "stats-json", OPTION_FLAG, offsetof(struct common_settings, stats_json), NULL,
       .help = "the same as one line of JSON on stderr" },
     { 0, "trace", OPTION_TEXT, offsetof(struct common_settings, trace), "FILE.json",
-      .help = "every operation and read with its time, for ui.perfetto.dev" },
-    { 0, "version", OPTION_FLAG, 0, NULL, .help = "the program's version" },
-    { 'h', "help", OPTION_FLAG, 0, NULL, .help = "this text" },
+      .help = "write a time line of all operations and reads, for ui.perfetto.dev" },
+    { 0, "version", OPTION_FLAG, 0, NULL, .help = "print the version" },
+    { 'h', "help", OPTION_FLAG, 0, NULL, .help = "print this text" },
 };
 
 enum { OPTIONS_OF_ALL = 2 }; /* the last ones */

@@ -9,8 +9,8 @@ const struct option constraint_options[CONSTRAINT_OPTION_COUNT] = {
     { 0, "grammar", OPTION_TEXT, offsetof(struct constraint_settings, grammar_file), "FILE",
       .help = "the answer is a text of this grammar (GBNF)" },
     { 0, "json-schema", OPTION_TEXT, offsetof(struct constraint_settings, schema_file), "FILE",
-      .help = "the answer is JSON that this schema accepts; it closes within -n tokens, which "
-              "must be enough for the shortest one" },
+      .help = "the answer is JSON that satisfies this schema, complete within -n tokens; a limit "
+              "too small for the shortest such JSON is refused" },
 };
 
 static void pass_note(void *user, const char *sentence)

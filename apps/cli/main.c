@@ -54,7 +54,7 @@ static void print_welcome(void)
            "  %smoeflux run --raw \"Once upon a time there was a little\"%s\n"
            "  %smoeflux run%s                                  chat in the terminal\n"
            "  %smoeflux run -m org/name \"…\"%s                  any model in your cache\n"
-           "  %smoeflux inspect -m DIRECTORY --memory 8G%s     what would live where\n\n",
+           "  %smoeflux inspect -m DIRECTORY --memory 8G%s     what would be in memory\n\n",
            bold, plain, bold, plain, bold, plain, bold, plain, bold, plain);
     printf("Commands (`moeflux COMMAND --help` for each):\n\n");
     print_command_list(terminal.colour_out);
@@ -65,7 +65,7 @@ static void print_help(void)
     printf("usage: moeflux COMMAND [options]\n\ncommands:\n");
     print_command_list(false);
     printf("\n`moeflux COMMAND --help` shows the options of a command, with examples.\n"
-           "Exit status: 0 done, 1 the work failed, 2 wrong usage.\n");
+           "Exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted.\n");
 }
 
 static void print_command_help(const struct command *command)

@@ -2,7 +2,7 @@
 
 const struct option recording_options[RECORDING_OPTION_COUNT] = {
     { 0, "routes", OPTION_TEXT, offsetof(struct recording_settings, routes), "FILE",
-      .help = "record which experts every token chose, for `moeflux simulate`" },
+      .help = "record the experts of every token, for `moeflux simulate`" },
 };
 
 static bool write_bytes(void *user, const void *bytes, size_t count)
