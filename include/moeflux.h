@@ -831,6 +831,8 @@ typedef struct mf_model_statistics {
 MF_API mf_status mf_sequence_stats(const mf_sequence *sequence, mf_sequence_statistics *out,
                                    mf_error *why);
 MF_API void mf_sequence_reset_stats(mf_sequence *sequence);
+/* From any thread; waits for no step.  While one runs, the figures of experts and disk are those of
+ * the last layer that began, or of one up to a millisecond before. */
 MF_API mf_status mf_model_stats(const mf_model *model, mf_model_statistics *out, mf_error *why);
 MF_API void mf_model_reset_stats(mf_model *model);
 

@@ -219,12 +219,14 @@ mf_status mf_model_stats(const mf_model *model, mf_model_statistics *out, mf_err
 {
     if (!model) return api_missing(why, "model");
     if (!out) return api_missing(why, "out");
-    pthread_mutex_lock(&model->engine->lock);
-    struct expert_counters experts = expert_store_counters(model->experts);
-    struct expert_store_sizes sizes = expert_store_sizes(model->experts);
-    struct read_activity disk;
-    expert_store_disk(model->experts, &disk);
-    pthread_mutex_unlock(&model->engine->lock);
+    if (pthread_mutex_trylock(&model->engine->lock) == 0) { /* no step runs: to the last count */
+        expert_store_publish(model->experts);
+        pthread_mutex_unlock(&model->engine->lock);
+    }
+    const struct expert_report report = expert_store_report(model->experts);
+    const struct expert_counters experts = report.counters;
+    const struct expert_store_sizes sizes = report.sizes;
+    const struct read_activity disk = report.disk;
     struct state_pool_sizes pool = state_pool_sizes(&((mf_model *)(uintptr_t)model)->room.pool);
     mf_model_statistics own = { .expert_mode = sizes.mode,
                                 .expert_reader = sizes.reader,

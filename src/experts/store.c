@@ -157,6 +157,7 @@ mf_status expert_store_open(struct expert_store **out, const struct expert_store
                                     .experts = config->experts,
                                     .visit_layer = NO_LAYER,
                                     .ahead_layer = NO_LAYER };
+    pthread_mutex_init(&store->report_lock, NULL);
     mf_status status = place_experts(store, why);
     if (status == MF_OK && !(take_tables(store) && take_policy_tables(store)))
         status = fail_memory(why, store->placement.plan.capacity * sizeof *store->slots);
@@ -171,6 +172,7 @@ mf_status expert_store_open(struct expert_store **out, const struct expert_store
     link_requests(store);
     prefetch_init(&store->prefetch, layers_with_experts(store), config->experts_per_token);
     if (options->hard_limit) async_reader_forget(store->reader); /* weights were read before */
+    expert_store_publish(store);
     *out = store;
     return MF_OK;
 }
@@ -185,6 +187,7 @@ void expert_store_free(struct expert_store *store)
         file_map_close(&store->maps[i]);
     if (store->memory)
         allocator->release(allocator->user, store->memory, store->placement.memory_bytes);
+    pthread_mutex_destroy(&store->report_lock);
     struct arena arena = store->arena;
     arena_free(&arena);
 }
@@ -299,6 +302,24 @@ struct expert_store_sizes expert_store_sizes(const struct expert_store *store)
                                         .present = store->present,
                                         .policy_bytes = store->policy_bytes,
                                         .ahead = ahead_is_on(store) };
+}
+
+void expert_store_publish(struct expert_store *store)
+{
+    struct expert_report report = { .counters = store->counters,
+                                    .sizes = expert_store_sizes(store) };
+    expert_store_disk(store, &report.disk);
+    pthread_mutex_lock(&store->report_lock);
+    store->report = report;
+    pthread_mutex_unlock(&store->report_lock);
+}
+
+struct expert_report expert_store_report(struct expert_store *store)
+{
+    pthread_mutex_lock(&store->report_lock);
+    struct expert_report report = store->report;
+    pthread_mutex_unlock(&store->report_lock);
+    return report;
 }
 
 void expert_store_bytes_of(const struct expert_store *store, uint32_t layer, uint64_t *expert_bytes,

@@ -26,7 +26,7 @@
  * requests: leases that end make room for the missing ones.
  *
  * Threads: one visit at a time; the engine serialises its sequences.  No lock is held during a
- * read. */
+ * read.  expert_store_report is for any thread. */
 #ifndef EXPERTS_STORE_H
 #define EXPERTS_STORE_H
 
@@ -154,6 +154,16 @@ struct expert_store_sizes expert_store_sizes(const struct expert_store *store);
 
 /* Disk activity since the counters were reset. */
 void expert_store_disk(const struct expert_store *store, struct read_activity *out);
+
+/* All three, as they were when they were published last: by a visit, at most PUBLISH_SECONDS
+ * before, or by this store's owner.  Reading them waits for no step and may come from any thread. */
+struct expert_report {
+    struct expert_counters counters;
+    struct expert_store_sizes sizes;
+    struct read_activity disk;
+};
+void expert_store_publish(struct expert_store *store);
+struct expert_report expert_store_report(struct expert_store *store);
 
 /* Bytes of an expert of the layer on disk, and of a slot for it; 0, 0: the layer has none. */
 void expert_store_bytes_of(const struct expert_store *store, uint32_t layer, uint64_t *expert_bytes,

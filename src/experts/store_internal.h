@@ -16,11 +16,16 @@
 #include "experts/store.h"
 #include "experts/warm_memory.h"
 
+#include <pthread.h>
+
 enum {
     REQUESTS = 1024,                              /* reads that may be outstanding */
     VICTIMS_MAX = 64,                             /* found in one scan of the slots */
     PREDICTIONS = PREFETCH_RANKS * PREFETCH_REACH /* whose outcome is not known yet */
 };
+
+/* How old a report may become while a step runs. */
+#define PUBLISH_SECONDS 1e-3
 
 #define NO_SLOT  UINT32_MAX
 #define NO_PLACE UINT32_MAX
@@ -118,6 +123,10 @@ struct expert_store {
     uint64_t *uses; /* [layers x experts] */
     struct expert_counters counters;
     struct read_activity disk_before; /* when the counters were reset */
+
+    pthread_mutex_t report_lock; /* of the next; taken last */
+    struct expert_report report;
+    double published_at;
 };
 
 static inline uint32_t place_of(const struct expert_store *store, uint32_t layer, uint32_t expert)

@@ -51,6 +51,10 @@ void expert_visit_begin(struct expert_visit *visit, struct expert_store *store,
     ahead_judge(store, request, now);
     if (!store->placement.plan.resident)
         eviction_visit(&store->eviction, request->layer, request->uses, request->rows);
+    if (now - store->published_at >= PUBLISH_SECONDS) {
+        expert_store_publish(store);
+        store->published_at = now;
+    }
     store->visit_layer = request->layer;
     store->visit_rows = request->rows;
     store->visit_at = now;
