@@ -27,7 +27,7 @@ mf_status context_find_or_add(struct context_sequence **out, mf_context *context
     if (!context) return api_missing(why, "context");
     *out = context_find(context, seq_id);
     if (*out) return MF_OK;
-    if (seq_id < 0) return fail(why, MF_ERR_ARGUMENT, "seq_id is %d", seq_id);
+    if (seq_id < 0) return fail(why, MF_ERR_ARGUMENT, "seq_id is %d, ids begin at 0", seq_id);
     struct context_sequence added = { .id = seq_id };
     mf_status status = ARRAY_RESERVE(context->sequences, context->sequence_room,
                                      context->sequence_count + 1, &allocator_heap, why);
@@ -241,16 +241,16 @@ void mf_context_memory_clear(mf_context *context)
 mf_status mf_context_memory_seq_rm(mf_context *context, int32_t seq_id, int32_t p0, int32_t p1,
                                    mf_error *why)
 {
-    if (!context) return api_missing(why, "context");
-    struct context_sequence *sequence = context_find(context, seq_id);
-    if (!sequence) return MF_OK;
+    struct context_sequence *sequence;
+    mf_status status = context_find_or_add(&sequence, context, seq_id, why);
+    if (status != MF_OK) return status;
     uint32_t position = mf_sequence_position(sequence->live);
     uint32_t keep = (uint32_t)min_size(p0 < 0 ? 0 : (uint32_t)p0, position);
     if (p1 >= 0 && (uint32_t)p1 < position)
         return fail(why, MF_ERR_CANNOT_TRUNCATE,
                     "positions %d to %d lie inside the sequence of %u; only its end can be removed",
                     p0, p1, position);
-    mf_status status = mf_sequence_truncate(sequence->live, keep, NULL, why);
+    status = mf_sequence_truncate(sequence->live, keep, NULL, why);
     if (status != MF_ERR_CANNOT_TRUNCATE) return status;
     const mf_sequence *kept =
         checkpoints_beginning_of(&sequence->checkpoints, sequence->live, keep);

@@ -115,15 +115,23 @@ static void wrong_options_are_refused(void)
     CHECK(mf_context_open_with(NULL, path, NULL, &why) == MF_ERR_ARGUMENT);
 }
 
-static void there_is_one_sequence(void)
+static void sequences_have_ids(void)
 {
     float *logits = floats(shape.vocab_size);
     CHECK(mf_context_eval_prompt(context, tokens, 1, 0, 7, logits, shape.vocab_size, &why) ==
-          MF_ERR_ARGUMENT);
-    CHECK(strcmp(why.text, "seq_id is 7, the context has one sequence, which is 0") == 0);
+          MF_OK);
+    CHECK(mf_context_memory_seq_pos_max(context, 7) == 0);
+    CHECK(mf_context_checkpoint_pos(context, 7, 1, &why) == MF_OK);
+    CHECK(mf_context_checkpoint_count(context, 7) == 1);
+    CHECK(mf_context_memory_seq_rm(context, 7, 0, -1, &why) == MF_OK);
+    CHECK(mf_context_restore_to(context, 7, 2, &why) == MF_ERR_NO_CHECKPOINT);
+    CHECK(mf_context_restore_to(context, 7, 1, &why) == MF_OK);
+    CHECK(mf_context_memory_seq_pos_max(context, 7) == 0);
+    mf_context_memory_clear(context);
     CHECK(mf_context_eval_token(context, 1, 0, -1, logits, shape.vocab_size, &why) ==
           MF_ERR_ARGUMENT);
-    CHECK(mf_context_memory_seq_rm(context, 1, 0, -1, &why) == MF_ERR_ARGUMENT);
+    CHECK(strcmp(why.text, "seq_id is -1, ids begin at 0") == 0);
+    CHECK(mf_context_memory_seq_rm(context, -1, 0, -1, &why) == MF_ERR_ARGUMENT);
     CHECK(mf_context_memory_seq_pos_max(context, 1) == -1);
     free(logits);
 }
@@ -508,7 +516,7 @@ static void check_probes(const char *backend, float allowed)
     wrong_arguments_of_probes_are_refused();
     a_probe_of_other_sizes_is_refused();
     mf_context_memory_clear(context);
-    there_is_one_sequence();
+    sequences_have_ids();
     mf_probe_close(probe);
     mf_context_close(context);
 }
