@@ -137,7 +137,7 @@ struct oracle {
     uint32_t *next_uses;         /* [tokens][places] the token that uses it next, after this one */
     uint32_t *held;              /* [slots] places */
     size_t held_count, *slot_of; /* [places] + 1; 0: not held */
-    bool *needed;                /* [places] by the visit at hand */
+    bool *needed;                /* [places] by the current visit */
     uint32_t *uses;              /* [experts] */
     struct eviction eviction;
     size_t token;

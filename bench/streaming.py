@@ -12,7 +12,7 @@
     --block BYTES     of fio's reads; default: what moeflux reads of an expert at a time
     --moeflux FILE    the program; default: build/moeflux
     --peer-count N    tokens that the peer generates; default: as -n (it may take minutes for one)
-    --read-ahead KIB  the disk reads ahead so many KiB for the peer (it is as before afterwards)
+    --read-ahead KIB  read-ahead of the disk while the peer runs, in KiB (restored afterwards)
     --json            JSON instead of the table
 
 A round measures, one after the other: moeflux's cold prompt, moeflux's generation, and the peer's,
@@ -106,7 +106,7 @@ def available_bytes():
 def touch_memory(limit):
     """Uses half as much memory again as is allowed, and lets it go.  The host of a virtual machine
     takes back what was not used for a while, and gives it out again at a fraction of the disk's
-    speed: who ran first would pay for it."""
+    speed: the first to run would pay for it."""
     populate_write = 23  # Linux 5.14; without it nothing is touched
     size = min(limit * 3 // 2, available_bytes() * 9 // 10)
     # Python's mappings are shared unless told otherwise, and those have no huge pages.
@@ -173,7 +173,7 @@ class LockedMemory:
 
 
 class ReadAhead:
-    """The disk that holds a file reads ahead so many KiB; None: as it does."""
+    """Sets the read-ahead of the disk that holds a file, in KiB; None: unchanged."""
 
     def __init__(self, path, kib):
         device = os.stat(path).st_dev

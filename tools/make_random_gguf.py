@@ -668,7 +668,7 @@ def main():
     ap.add_argument("--align", type=int, default=32,
                     help="tensor alignment in the file (e.g. 4096)")
     ap.add_argument("--split", type=int, default=1,
-                    help="write so many files, named OUT-00001-of-0000N.gguf")
+                    help="number of files, named OUT-00001-of-0000N.gguf")
     ap.add_argument("--attention-gain", type=float, default=ATT_GAIN,
                     help="of the projection behind attention (%(default)s)")
     ap.add_argument("--seed", type=int, default=1)

@@ -173,7 +173,7 @@ double case_dot_double(const float *a, const float *b, size_t n);
 /* Each of the sums has n / 16 + 4 additions, and a product rounds once. */
 double case_dot_bound(const float *a, const float *b, size_t n);
 
-/* False: the format has no rows of so many numbers, or no such groups. */
+/* False: the format has no rows of this many numbers, or no such groups. */
 bool case_weight_exists(const struct kernel_case *what);
 /* MF_OK and memory that is the caller's. */
 mf_status case_weight_make(struct weight *out, uint8_t **memory, const struct kernel_case *what,

@@ -31,7 +31,7 @@ struct panel {
     bool ceiling_above; /* too far to be drawn */
 };
 
-/* Told apart also by those who do not see all colours. */
+/* Distinguishable with colour blindness, too. */
 static const char *const colours[] = { "#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                        "#e69f00", "#56b4e9", "#5c3c92", "#666666" };
 

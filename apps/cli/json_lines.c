@@ -62,7 +62,7 @@ static void print_failure(const mf_error *why)
     json_decref(line);
 }
 
-/* Who answers: one of the two. */
+/* The function that answers a line: one of the two is set. */
 struct line_answerer {
     json_line_function value;
     json_text_function text;

@@ -154,7 +154,7 @@ struct parser {
     size_t group_count;
     char **words;
     size_t count;
-    size_t next; /* the word after the one at hand */
+    size_t next; /* index of the word after the current one */
     mf_error *why;
 };
 

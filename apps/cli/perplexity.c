@@ -9,7 +9,7 @@
 
 /* Negative log-likelihoods, added up token by token. */
 struct score {
-    const int32_t *targets; /* of the window at hand: the token after each fed one */
+    const int32_t *targets; /* of the current window: the token after each fed one */
     size_t vocab_size;
     double sum;
     size_t count;

@@ -11,7 +11,7 @@ struct perplexity {
 
 enum { PERPLEXITY_WINDOW = 512 };
 
-/* The text at `path` (- is stdin), tokenised whole and cut into windows of so many predicted
+/* The text at `path` (- is stdin), tokenised whole and cut into windows of this many predicted
  * tokens, each read with an empty state; the context must hold a window. */
 mf_status perplexity_measure(struct perplexity *out, const struct opened *opened, const char *path,
                              size_t window, mf_error *why);

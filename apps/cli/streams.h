@@ -2,7 +2,7 @@
  *
  * The rules, for every command:
  *   - data on stdout, messages on stderr, each message one line "moeflux: …";
- *   - a reader who goes away (`moeflux … | head`) ends the program quietly, status 0;
+ *   - a closed pipe (`moeflux … | head`) ends the program quietly with status 0;
  *   - data that could not be written (disk full, stdout closed) is a failure: status 1;
  *   - a stream that was closed before the program began stays harmless: no file that
  *     is opened later takes its number. */

@@ -6,7 +6,7 @@
  *       │  ●                           │   ●
  *       └──┴──┴──┴── memory            └──┴──┴──┴── memory
  *
- * Colours are those of Okabe and Ito, told apart also by those who do not see all; every
+ * Colours are those of Okabe and Ito, distinguishable with colour blindness; every
  * policy has a mark of its own besides. */
 #include "simulate/report.h"
 

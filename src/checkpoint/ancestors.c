@@ -235,7 +235,7 @@ static mf_status read_routers(struct packed *p, const char *manifest, mf_error *
         if (!parse_between(&number, tensor->name, "model.layers.", ".mlp.gate.weight")) continue;
         uint64_t rows = tensor->rank == 2 ? tensor->shape[0] : 0;
         if (p->experts == 0) p->experts = rows;
-        /* At least 2 bits a weight: so many experts are not claimed without any data. */
+        /* At least 2 bits per weight, so that a manifest cannot claim experts without data. */
         if (number >= LAYERS_MAX || rows == 0 || rows > EXPERTS_MAX || rows != p->experts ||
             tensor->bytes < rows * (p->hidden / 4)) {
             char shape[200];

@@ -376,7 +376,7 @@ static mf_status commit(struct packed_writer *w, mf_error *why)
     return MF_OK;
 }
 
-/* The file of the unit at hand is the one that is open. */
+/* Opens data file `number`, after committing the one that is open, unless it is that one. */
 static mf_status turn_to_file(struct packed_writer *w, uint32_t number, mf_error *why)
 {
     if (w->data_number == number) return MF_OK;

@@ -90,7 +90,7 @@ static mf_status plan_origin(struct conversion *c, const struct weight_origin *o
     c->result->requantised++;
     struct packed_tensor changed = same_tensor(origin->values);
     changed.format = to.format;
-    changed.shape[changed.rank - 1] = to.cols; /* not words of so many bits each */
+    changed.shape[changed.rank - 1] = to.cols; /* in numbers, not in packed words */
     c->result->source_bytes += origin->values->bytes;
     if (origin->scales) c->result->source_bytes += origin->scales->bytes;
     if (origin->biases) c->result->source_bytes += origin->biases->bytes;

@@ -3,7 +3,7 @@
 #include "base/status.h"
 #include "convert/internal.h"
 
-/* Tensors come in pieces of about so many bytes. */
+/* Size of the pieces in which tensors are read, about. */
 enum { PIECE_BYTES = 4 << 20 };
 
 /* Rows of a requantised tensor in one piece: rows that share scales stay together. */

@@ -43,7 +43,7 @@ static uint64_t bits_of(const struct weight *w, uint64_t rows)
 enum requantise_answer requantise_plan(struct weight *out, const struct weight *from,
                                        enum quantisation to)
 {
-    enum { ROWS = 1 << 12 }; /* so many that a share of a scale counts */
+    enum { ROWS = 1 << 12 }; /* many, so that the bits of shared scales average out */
     const struct target *target = &targets[to];
     uint64_t row_bytes;
     if (to == QUANTISE_KEEP) return REQUANTISE_SMALL;

@@ -7,7 +7,7 @@
 struct comparison {
     struct conversion *c;
     const char *directory;
-    struct file file;    /* of the unit at hand */
+    struct file file;    /* of the current unit */
     int64_t file_number; /* which one; -1: none */
     char path[PATH_CAPACITY];
 };

@@ -24,7 +24,7 @@ enum { LOGIT_ROWS = 16, SPANS_MAX = 64 };
 /* Experts predicted for a row: up to this many times the number that it will use. */
 enum { PREDICTED_SHARE = 3 };
 
-/* Looks on (tests, dumps); every function may be NULL. */
+/* Observes a step (tests, dumps); every function may be NULL. */
 struct observer {
     void *user;
     /* The residual stream [rows][width]: after the embedding (layer -1), after each layer. */

@@ -135,7 +135,7 @@ static uint32_t take_slot(struct victims *victims, struct cache *cache, size_t c
 
 /* ----------------------------------------------------------------- playing */
 
-/* Counts who is there; who is not is listed in missing[].  Returns how many those are. */
+/* Counts hits and lists the other experts in missing[]; returns their number. */
 static size_t look_up(struct cache *cache, const struct visit *visit)
 {
     uint32_t first = visit->layer * cache->trace->shape.experts;

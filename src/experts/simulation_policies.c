@@ -1,4 +1,4 @@
-/* simulation_policies.c: who has to go, by distance; queues are in simulation_queues.c. */
+/* simulation_policies.c: policies that evict by distance; those with queues are in simulation_queues.c. */
 #include "experts/simulation_internal.h"
 
 #include "base/status.h"

@@ -4,10 +4,10 @@
  *     new ──▶ small ──▶ used twice? ──▶ large ──▶ used? again to its end, counted down
  *               │ no                      │ no
  *               ▼                         ▼
- *             ghost: who comes          gone
- *             back goes to large
+ *             ghost: an expert that     evicted
+ *             returns goes to large
  *
- * Who is wanted by the visit at hand is passed over. */
+ * Experts of the current visit are skipped. */
 #include "experts/simulation_internal.h"
 
 #include "base/status.h"

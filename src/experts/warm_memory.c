@@ -28,8 +28,8 @@ static bool warm_round(struct memory_warmer *warmer, uint64_t at)
     return more;
 }
 
-/* Cores that would be idle clear the memory, not those that compute.  Not SCHED_IDLE: who maps
- * memory waits for a piece to be done. */
+/* Lowers the thread's priority, so that idle cores clear the memory and not those that compute.  Not
+ * SCHED_IDLE: a thread that maps memory waits until the current piece is done. */
 static void step_back(void)
 {
     enum { NICEST = 19 };

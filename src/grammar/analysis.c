@@ -12,7 +12,7 @@ struct heap_entry {
 struct analysis {
     struct grammar *grammar;
     const struct grammar_origin *origin;
-    /* Who waits for node n: waiting[waiting_first[n] .. waiting_first[n + 1]). */
+    /* The nodes that wait for node n: waiting[waiting_first[n] .. waiting_first[n + 1]). */
     uint32_t *waiting_first, *waiting;
     struct heap_entry *heap; /* [heap_count] */
     size_t heap_count;

@@ -16,7 +16,7 @@ enum {
     INLINE_DEPTH = 8,  /* and only so deep */
     SUFFIX_CACHE = 64,
     COPIES_LIMIT = 4096, /* repetitions remembered, … */
-    COPIES_LEAST = 16,   /* … of at least so many copies */
+    COPIES_LEAST = 16,   /* … of at least this many copies */
 };
 
 #define NODE_NONE UINT32_MAX

@@ -108,7 +108,7 @@ struct matrix_product {
     struct matrix_rows from[2];
     size_t rows;           /* in all blocks */
     const uint16_t *packs; /* one after the other */
-    size_t x_rows;         /* packs hold so many rows */
+    size_t x_rows;         /* rows in the packs */
     float *const *out;     /* x_rows pointers to `rows` floats */
     bool add;              /* to what is there */
     void *room;            /* matrix_room bytes, in lines of the cache */

@@ -37,8 +37,8 @@ struct sequence {
     uint32_t position;
     uint32_t pending;
     uint32_t capacity; /* positions */
-    /* Where the prompt rows begin that the next row would follow upon without a generated one
-     * between: of the committed tokens, and with the pending ones. */
+    /* Position of the first row of the run of prompt rows that the next row would continue: of the
+     * committed tokens, and with the pending ones. */
     uint32_t run_start, pending_run_start;
     uint32_t *tokens; /* [token_room] ids with TOKEN_GENERATED */
     size_t token_room;

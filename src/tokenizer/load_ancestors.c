@@ -49,7 +49,7 @@ static uint32_t take_u32(struct cursor *c, const char *what)
     return bytes ? load_u32(bytes) : 0;
 }
 
-/* u16 length and so many bytes. */
+/* A u16 length and that many bytes. */
 static struct text_span take_text(struct cursor *c, const char *what)
 {
     const char *bytes = take(c, 2, what);

@@ -17,7 +17,7 @@ static void expect(const char *line, int code, const char *out, const char *err)
     run_free(&run);
 }
 
-static void a_reader_who_leaves_ends_it_quietly(void **state)
+static void closed_pipe_ends_the_program_quietly(void **state)
 {
     (void)state;
     expect("{ $MOEFLUX help tokenize; echo $? >&2; } | true", 0, "", "0\n");
@@ -57,7 +57,7 @@ static void an_empty_environment_is_enough(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_reader_who_leaves_ends_it_quietly),
+        cmocka_unit_test(closed_pipe_ends_the_program_quietly),
         cmocka_unit_test(lost_output_is_a_failure),
         cmocka_unit_test(closed_streams_are_harmless),
         cmocka_unit_test(an_empty_environment_is_enough),

@@ -1,4 +1,4 @@
-/* What a person sees who does not know the program yet, or mistypes. */
+/* Help, the welcome text, and messages for mistyped commands and options. */
 #include "program.h"
 
 #include "../../apps/cli/command.h"

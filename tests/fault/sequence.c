@@ -152,10 +152,10 @@ static bool disturbed(const struct course *c, struct tiny_engine *t, uint32_t la
     t->files.bad_from = t->files.bad_to = 0;
     bool failed = status != MF_OK;
     if (failed) {
-        char who[64];
+        char named[64];
         assert_int_equal(status, MF_ERR_IO);
-        snprintf(who, sizeof who, "layer %u, expert %u", layer, expert);
-        if (!strstr(why.text, who)) fail_msg("%s: not named in \"%s\"", who, why.text);
+        snprintf(named, sizeof named, "layer %u, expert %u", layer, expert);
+        if (!strstr(why.text, named)) fail_msg("%s: not named in \"%s\"", named, why.text);
         assert_int_equal(mf_sequence_position(sequence), c->first);
         assert_memory_equal(mf_sequence_logits(sequence), c->before, c->bytes);
         tiny_must(

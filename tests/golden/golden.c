@@ -42,7 +42,7 @@ struct golden {
     const float *hidden;        /* [layers + 1][rows][width] */
     bool all;                   /* the long form */
     size_t detail_rows;
-    size_t first_row; /* of the step at hand in the detail prompt */
+    size_t first_row; /* of the current step in the detail prompt */
     size_t swapped;   /* rows whose experts were taken from the reference */
     double hidden_error;
 };
@@ -180,7 +180,7 @@ static void see_routes(void *user, uint32_t layer, struct routes *routes, size_t
     }
 }
 
-static const struct observer looking_on = { .hidden = see_hidden, .routes = see_routes };
+static const struct observer observing = { .hidden = see_hidden, .routes = see_routes };
 
 /* ------------------------------------------------------------------- tests */
 
@@ -204,7 +204,7 @@ static float *detail_logits(size_t feed, size_t *rows)
     struct gathered g = { malloc(*rows * vocab_size * sizeof(float)), vocab_size };
     float *all = g.logits;
     mf_sequence *sequence = open_sequence((uint32_t)feed);
-    sequence->sequence.observer = &looking_on;
+    sequence->sequence.observer = &observing;
     for (size_t done = 0; done < *rows; done += feed) {
         size_t count = *rows - done < feed ? *rows - done : feed;
         golden.first_row = done;

@@ -1,7 +1,7 @@
 /* read_ahead.c: what reading ahead knows, and what it makes of it.
  *
  * Pebble reads its held-out text token by token.  When a layer has chosen, the routers of
- * the next two are applied to the state at hand, as the engine does when it predicts.  What was
+ * the next two are applied to the current state, as the engine does when it predicts.  What was
  * chosen and what was predicted is written down; then the store walks through it again, on
  * disks in a time of their own (virtual_disk.h), with and without reading ahead. */
 #include "support/test.h"
@@ -22,7 +22,7 @@ struct choice {
     struct {
         uint32_t experts[PREDICTED];
         float weights[PREDICTED];
-    } said[PREFETCH_REACH]; /* so many visits before, from 1 on */
+    } said[PREFETCH_REACH]; /* [reach - 1] visits before the layer's own */
 };
 
 static struct choice choices[TOKENS][LAYERS_MAX];
@@ -71,7 +71,7 @@ static void see_routes(void *user, uint32_t layer, struct routes *routes, size_t
 
 static void record(mf_sequence *sequence, const char *path)
 {
-    const struct observer looking_on = { .routes = see_routes };
+    const struct observer observing = { .routes = see_routes };
     char *text;
     size_t length, count;
     mf_error why = { 0 };
@@ -85,7 +85,7 @@ static void record(mf_sequence *sequence, const char *path)
     assert_int_equal(forward->config->experts_per_token, PER_TOKEN);
     assert_true(forward->config->layer_count <= LAYERS_MAX);
     scratch = calloc(forward->row_capacity * forward->recipes.scratch_width + 1, sizeof *scratch);
-    sequence->sequence.observer = &looking_on;
+    sequence->sequence.observer = &observing;
     for (token_index = 0; token_index < TOKENS; token_index++)
         must(mf_sequence_feed(sequence, MF_PHASE_GENERATED, &ids[token_index], 1, &why), &why);
     free(scratch);
@@ -232,8 +232,8 @@ static void compare(struct outcome *never, struct outcome *measured, const char 
 
 /* -------------------------------------------------------------------- tests */
 
-/* Which share of what a layer chose the router had named among its first, so many visits
- * before; compared as sets. */
+/* The share of a layer's experts that the router, applied `reach` visits before, ranked first;
+ * compared as sets. */
 static double recall_of(uint32_t reach, uint32_t layer)
 {
     uint64_t foreseen = 0;
@@ -272,7 +272,7 @@ static void slow_reads_are_waited_for_less(void **state)
             (struct virtual_disk){ .latency = 2.003e-3, .bytes_per_second = 5e9 });
     assert_true(measured.on);
     assert_true(measured.waiting <= 0.6 * never.waiting);
-    assert_true(in_memory(&measured) >= 70.0); /* Belady, who reads on demand: 62 */
+    assert_true(in_memory(&measured) >= 70.0); /* Belady's policy, on demand: 62 */
     assert_true(measured.seconds < never.seconds);
 }
 

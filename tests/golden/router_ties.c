@@ -112,7 +112,7 @@ static void see_routes(void *user, uint32_t layer, struct routes *routes, size_t
         exchange(routes->experts + first, routes->weights + first, scores, taken, left);
 }
 
-static const struct observer looking_on = { .routes = see_routes };
+static const struct observer observing = { .routes = see_routes };
 
 /* ------------------------------------------------------------------- prompts */
 
@@ -135,7 +135,7 @@ static double run(const int32_t *ids, size_t count, unsigned exchanged, const fl
                                     .context_length = TOKENS_MAX,
                                     .chunk_rows = TOKENS_MAX };
     must(mf_sequence_open(&search.sequence, search.model, &options, &why), &why);
-    search.sequence->sequence.observer = &looking_on;
+    search.sequence->sequence.observer = &observing;
     search.last_row = count - 1;
     search.exchanged = exchanged;
     for (size_t i = 0; i < LAYERS_MAX; i++) search.gaps[i] = INFINITY;

@@ -28,7 +28,7 @@ struct failing_allocator {
     atomic_uint_fast64_t live_bytes; /* given and not yet released */
     atomic_uint_fast64_t live_blocks;
     uint64_t fail_at;     /* the call that gets NULL, from 1; 0: none */
-    uint64_t limit_bytes; /* at most so many live at once; 0: no limit */
+    uint64_t limit_bytes; /* limit of live bytes; 0: none */
     atomic_bool fired;
 };
 

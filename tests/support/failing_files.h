@@ -23,14 +23,14 @@
 
 struct failing_files {
     mf_files files;
-    const mf_files *inner;      /* borrowed: who does the work */
+    const mf_files *inner;      /* borrowed: does the reads */
     atomic_uint_fast64_t calls; /* since init or arm */
     /* Atomic: a test may change its mind while reads are under way. */
     atomic_uint_fast64_t fail_at;          /* the call that fails, from 1; 0: none */
-    atomic_uint_fast64_t piece_bytes;      /* a read gives at most so many at once; 0: no limit */
+    atomic_uint_fast64_t piece_bytes;      /* limit of bytes per read; 0: none */
     atomic_uint_fast64_t end_at;           /* no read goes beyond this offset; 0: no limit */
     atomic_uint_fast64_t bad_from, bad_to; /* a read of a byte in [from, to) gives EIO, always */
-    atomic_uint_fast64_t fail_every;       /* every so many calls one fails; 0: none */
+    atomic_uint_fast64_t fail_every;       /* every n-th call fails; 0: none */
     atomic_uint_fast64_t delay_us;         /* before every read */
     atomic_bool fired;
 };

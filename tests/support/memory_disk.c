@@ -126,7 +126,7 @@ static bool is_empty(const struct memory_disk *d, int node)
 
 /* ------------------------------------------------------------ the calls */
 
-/* Whether the call at hand does its work, and whether it says so. */
+/* Whether the current call does its work, and whether it reports success. */
 struct verdict {
     bool works, answers;
 };

@@ -59,7 +59,7 @@ struct memory_disk {
     enum stop_kind kind;
     bool stopped;
     uint64_t capacity; /* bytes of all blocks in use; 0: no limit */
-    uint64_t piece;    /* a write takes at most so many bytes; 0: no limit */
+    uint64_t piece;    /* limit of bytes per write; 0: none */
     size_t open_count; /* handles of both interfaces */
 };
 

@@ -20,6 +20,16 @@ write src/chat/a.c '/* The worker ends his share. */'
 expect 1 'instead: its' tools/check_words.sh
 write src/chat/a.c 'fail(why, "nobody");'
 expect 1 '"nobody"' tools/check_words.sh
+write src/chat/a.c '/* The layer at hand. */'
+expect 1 '"at hand" (instead: current' tools/check_words.sh
+write src/chat/a.c '/* Bits depend on who computes. */'
+expect 1 '"who"' tools/check_words.sh
+write src/chat/a.c '/* The row that the next one follows upon. */'
+expect 1 '"upon" (instead: on' tools/check_words.sh
+write src/chat/a.c '/* A read of so many bytes. */'
+expect 1 '"so many"' tools/check_words.sh
+write src/chat/a.c 'print("a woman who lived in a hut, once upon a time"); /* once upon a time */'
+expect 0 '' tools/check_words.sh
 rm src/chat/a.c
 
 # Input of a test, and what a model wrote in a page, is not our text.

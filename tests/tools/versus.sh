@@ -31,7 +31,7 @@ printf '#!/bin/sh\necho "| a | table |"\n' >talking
 printf '#!/bin/sh\necho "[]"\n' >silent
 chmod +x ours llama-bench one-liner broken talking silent
 
-# Who begins changes; the recorded median of two samples is 3.94487.
+# The order alternates; the recorded median of two samples is 3.94487.
 expect 0 'prefill 32          0      16.00         3.94     4.06   2.03 … 6.08' \
     "$versus" -m model.gguf -r 3 -t 2 -p 32 -n 4 -d 0,64 --moeflux ./ours ./llama-bench -fa 1
 expect 0 'decode 4           64       2.00         0.33     6.02   6.02 … 6.02' \

@@ -531,7 +531,7 @@ static void predictions_come_true(void **state)
     assert_true(c.predictions_right == c.predictions);
     close_store();
 
-    /* One who asks for no predictions gets none; a complete store wants none. */
+    /* Nothing is predicted if read-ahead is off, or if all experts are in memory. */
     ahead = AHEAD_NEVER;
     assert_true(open_store(READ_ENGINE_THREADS, LEAST));
     assert_false(expert_store_predictable_ranks(store, 1));

@@ -77,8 +77,8 @@ static int tear_down(void **state)
     return heap.live_bytes == 0 ? 0 : -1;
 }
 
-/* Four in turn, room for three: who was used last comes last. */
-static void a_circle_is_lru_s_worst(void **state)
+/* Four experts in turn, slots for three: LRU always evicts the expert that is needed next. */
+static void cyclic_use_is_the_worst_case_of_lru(void **state)
 {
     (void)state;
     static const uint64_t bytes[] = { 10 };
@@ -237,7 +237,7 @@ static void a_recorded_text_gives_the_same_hits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_circle_is_lru_s_worst),
+        TEST(cyclic_use_is_the_worst_case_of_lru),
         TEST(with_room_for_all_each_is_read_once),
         TEST(belady_is_the_best),
         TEST(no_policy_beats_belady),

@@ -97,7 +97,7 @@ static void run_phase(struct cpu_backend *cpu, const struct expert_batch *batch,
     thread_pool_run(cpu->pool, run_worker, &run);
 }
 
-/* Floats for units of rows, in so many orders, and of hidden rows. */
+/* Floats for units of rows in `orders` orders, and of hidden rows. */
 static size_t decode_shared(const struct backend_sizes *sizes, size_t orders)
 {
     size_t pairs = sizes->row_count * sizes->experts_per_row;

@@ -55,7 +55,7 @@ static void multiply(const struct decode_experts *e, const struct decode_block *
         multiply_floats(e->job->kernels, block);
 }
 
-/* Channels that are made at a time, of so many pairs. */
+/* Channels that are computed at a time, for this many pairs. */
 static size_t channels_at_once(const struct expert_work *work)
 {
     return ROOM / min_size(work->pair_count, ACTIVATION_ROWS);

@@ -8,7 +8,7 @@
  *     2  by stretch, heads  greatest score, sum of weights, sum of latents
  *     3  by head            stretches joined in order ─ Wv ─▶ out
  *
- * Rows are taken so many at a time as have room for the results of step 2. */
+ * As many rows are processed at a time as the scratch for step 2 holds. */
 #include "backend/cpu/latent.h"
 
 enum { STRETCH = 256, STRETCH_PAGES = STRETCH / KV_PAGE_TOKENS, HEAD_BLOCK = 8 };

@@ -3,7 +3,7 @@
  *
  * All heads that share keys and values go together: a prompt's block is some positions of
  * all heads of a group, a decode row's stretch reads a page once for the whole group.
- * Who computes what depends on the number of workers, how it is computed does not. */
+ * The number of workers decides which worker computes a part, not how it is computed. */
 #include "backend/cpu/cpu.h"
 
 /* Query rows of a block: what they need stays in the second-level cache. */

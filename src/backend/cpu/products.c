@@ -1,7 +1,7 @@
 /* products.c: a matrix with rows of activations, in each arithmetic. */
 #include "backend/cpu/cpu.h"
 
-/* Rows of activations whose addresses are at hand. */
+/* Rows of activations whose addresses are collected at a time. */
 enum { X_ROWS = 64, MATRIX_X_ROWS = 256 };
 
 /* Rows of a matrix that the matrix unit takes at once. */

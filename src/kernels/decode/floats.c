@@ -9,10 +9,10 @@
 
 enum { TILE_W = 4, TILE_X = 4 };
 
-/* Where rows are far apart, so many bytes ahead of each are asked for: those that follow it. */
+/* Prefetch distance in bytes if rows are far apart. */
 enum { FETCH_AHEAD = 1024 };
 
-/* What is constant for a format: a number has so many bytes, and is `factor` times what `load`
+/* Constants of a format: bytes of a number, which is `factor` times what `load`
  * gives, which does not see NaNs where they are hidden. */
 struct float_kind {
     size_t bytes;
@@ -26,7 +26,7 @@ struct float_tile {
     const uint8_t *values[TILE_W], *scales[TILE_W]; /* scales: NULL where there are none */
     const float *const *x;
     size_t w_count, x_count;
-    size_t ahead; /* so many bytes further is what will be wanted next */
+    size_t ahead; /* prefetch distance in bytes */
 };
 
 LANES_INLINE struct float_tile tile_at(const struct float_block *b, size_t first, size_t step,

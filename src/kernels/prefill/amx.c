@@ -167,9 +167,9 @@ LANES_INLINE void plain_steps(const struct stream *s, const uint16_t *piece, con
 typedef void (*open_four_function)(struct open_unit *out, const struct panel_row *rows,
                                    size_t unit);
 
-/* Of the next block's 16 rows from `half` on, with units of so many bytes, what a turn of this
- * strip has to fetch.  Evenly: loads of tiles wait for the places where what is fetched arrives,
- * and these are few. */
+/* Prefetches, in one turn of this strip, its part of the next block's 16 rows from `half` on, with
+ * units of `unit` bytes.  Spread evenly: prefetches occupy the few line fill buffers that tile loads
+ * need, too. */
 LANES_INLINE void fetch_part(const struct stream *s, size_t half, size_t turn, size_t unit)
 {
     const struct panel_row *row = &s->rows[half];

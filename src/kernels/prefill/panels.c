@@ -51,7 +51,7 @@ static void panel_bf16(uint16_t *out, size_t step, struct panel_row *row)
     copy_unit(out, step, row->at.values + row->at.index * UNIT * sizeof *out, row->at.count);
 }
 
-/* Floats of so many bytes, `factor` times what `load` gives; a vector has one scale. */
+/* Floats of `size` bytes, `factor` times what `load` gives; a vector has one scale. */
 LANES_INLINE void panel_floats(uint16_t *out, size_t step, struct panel_row *row, size_t size,
                                load_function load, float factor)
 {

@@ -10,7 +10,7 @@ struct panel_row {
     struct unit_place at; /* the next unit */
     uint64_t row;
     bool exists;    /* else it is zeroes */
-    size_t ahead;   /* so many bytes further is what will be wanted next */
+    size_t ahead;   /* prefetch distance in bytes */
     uint16_t *line; /* memory for a row, and for another behind it: see panel_unit_for */
 };
 

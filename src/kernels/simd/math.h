@@ -107,7 +107,7 @@ LANES_INLINE lanes lanes_from_f16_bytes(const uint8_t *p)
 /* A conversion of 16 numbers at p. */
 typedef lanes (*load_function)(const uint8_t *p);
 
-/* The first `count` (< LANES) numbers of so many bytes each; the other lanes are 0. */
+/* The first `count` (< LANES) numbers of `size` bytes each; the other lanes are 0. */
 LANES_INLINE lanes lanes_load_floats(const uint8_t *p, size_t count, size_t size,
                                      load_function load)
 {
