@@ -24,7 +24,6 @@ void conversation_close(struct conversation *conversation)
 {
     json_decref(conversation->messages);
     free(conversation->tools);
-    id_list_free(&conversation->held);
     *conversation = (struct conversation){ 0 };
 }
 
@@ -101,8 +100,8 @@ static mf_status last_text_new(mf_prompt **out, const struct conversation *conve
                                json_string_value(content), json_string_length(content), why);
 }
 
-mf_status conversation_render_new(mf_prompt **out, const struct conversation *conversation,
-                                  mf_error *why)
+static mf_status render_new(mf_prompt **out, const struct conversation *conversation, bool closed,
+                            mf_error *why)
 {
     static const char *const thinking[] = {
         [THINKING_DEFAULT] = NULL,
@@ -120,65 +119,88 @@ mf_status conversation_render_new(mf_prompt **out, const struct conversation *co
     options.messages = messages;
     options.tools = conversation->tools;
     options.variables = thinking[conversation->thinking];
+    options.no_generation_prompt = closed;
     status = mf_chat_render(out, mf_model_text(conversation->opened->model), &options, why);
     free(messages);
     return status;
 }
 
-/* How many ids both begin with. */
-static size_t common_length(const struct id_list *a, const int32_t *ids, size_t id_count)
+mf_status conversation_render_new(mf_prompt **out, const struct conversation *conversation,
+                                  mf_error *why)
 {
-    size_t count = min_size(a->count, id_count), i = 0;
+    return render_new(out, conversation, false, why);
+}
 
-    while (i < count && a->ids[i] == ids[i]) i++;
+/* How many ids of the prompt the next turn will begin with, too: not those that only open the
+ * answer, because most templates write an old answer in another way. */
+static size_t lasting_length(const struct conversation *conversation, const int32_t *ids,
+                             size_t count)
+{
+    mf_prompt *closed = NULL;
+    size_t closed_count = 0, i = 0;
+
+    if (!conversation->has_template || render_new(&closed, conversation, true, NULL) != MF_OK) {
+        return count;
+    }
+    const int32_t *others = mf_prompt_tokens(closed, &closed_count);
+    while (i < count && i < closed_count && ids[i] == others[i]) i++;
+    mf_prompt_close(closed);
+    return i;
+}
+
+/* How many tokens the sequence and the ids both begin with. */
+static uint32_t common_length(const mf_sequence *sequence, const int32_t *ids, size_t count)
+{
+    uint32_t most = (uint32_t)min_size(mf_sequence_position(sequence), count), i;
+
+    for (i = 0; i < most; i++) {
+        int32_t held;
+        if (mf_sequence_tokens(sequence, i, 1, &held, NULL, NULL) != MF_OK || held != ids[i]) break;
+    }
     return i;
 }
 
 /* Brings the sequence to a beginning of the ids; returns its length.  At least one id is
  * left to be read, because the logits must be those of the last one. */
-static size_t rewind_sequence(struct conversation *conversation, const int32_t *ids, size_t count)
+static size_t rewind_sequence(mf_sequence *sequence, const int32_t *ids, size_t count)
 {
-    mf_sequence *sequence = conversation->opened->sequence;
-    size_t kept = common_length(&conversation->held, ids, count);
+    uint32_t kept = common_length(sequence, ids, count);
 
     if (kept == count && kept > 0) kept--;
-    kept =
-        min_size(kept, mf_sequence_position(sequence)); /* the last token may not have been fed */
-    if (mf_sequence_truncate(sequence, (uint32_t)kept, NULL, NULL) == MF_OK) return kept;
-    mf_sequence_clear(sequence);
-    return 0;
+    mf_sequence_truncate(sequence, kept, &kept, NULL);
+    return kept;
 }
 
-static mf_status hold_all(struct conversation *conversation, const int32_t *ids, size_t count,
-                          mf_error *why)
+/* A place to come back to.  Two are kept, this one and that of the turn before. */
+static mf_status keep_place(struct conversation *conversation, mf_error *why)
 {
-    mf_status status = MF_OK;
+    mf_sequence *sequence = conversation->opened->sequence;
+    uint32_t position = mf_sequence_position(sequence), *places = conversation->places;
 
-    id_list_free(&conversation->held);
-    for (size_t i = 0; i < count && status == MF_OK; i++) {
-        status = id_list_append(&conversation->held, ids[i], why);
-    }
-    return status;
+    if (position == places[1]) return mf_sequence_checkpoint(sequence, why);
+    if (places[0] != position) mf_sequence_forget(sequence, places[0]);
+    places[0] = places[1];
+    places[1] = position;
+    return mf_sequence_checkpoint(sequence, why);
 }
 
 mf_status conversation_read(struct conversation *conversation, const mf_prompt *prompt,
                             const struct terminal *terminal, mf_error *why)
 {
-    size_t count, kept;
+    mf_sequence *sequence = conversation->opened->sequence;
+    size_t count, kept, lasting;
     const int32_t *ids = mf_prompt_tokens(prompt, &count);
-    mf_status status;
+    mf_status status = MF_OK;
 
     if (count == 0) return fail(why, MF_ERR_ARGUMENT, "the prompt is empty");
-    kept = rewind_sequence(conversation, ids, count);
-    id_list_free(&conversation->held);
-    status = prompt_feed(conversation->opened->sequence, ids + kept, count - kept, terminal, why);
-    if (status == MF_OK) status = hold_all(conversation, ids, count, why);
-    if (status != MF_OK) mf_sequence_clear(conversation->opened->sequence);
-    return status;
-}
-
-void conversation_hold(struct conversation *conversation, int32_t token)
-{
-    /* A list that could not grow no longer matches the position: the next turn starts afresh. */
-    (void)id_list_append(&conversation->held, token, NULL);
+    kept = rewind_sequence(sequence, ids, count);
+    lasting = lasting_length(conversation, ids, count);
+    bool fits = count <= mf_sequence_context_length(sequence);
+    if (kept < lasting && lasting < count && fits) {
+        status = prompt_feed(sequence, ids + kept, lasting - kept, terminal, why);
+        if (status == MF_OK) status = keep_place(conversation, why);
+        kept = lasting;
+    }
+    if (status != MF_OK) return status;
+    return prompt_feed(sequence, ids + kept, count - kept, terminal, why);
 }

@@ -3,9 +3,9 @@
  *     messages ── chat template ── text ── ids ── the part that is new ── sequence
  *
  * Every turn renders the whole conversation, because a template may treat older turns
- * differently (most drop earlier reasoning).  Where the new ids begin with all that the
- * sequence holds, only the rest is read; otherwise the sequence goes back as far as the
- * model allows, in the worst case to its beginning. */
+ * differently (most drop earlier reasoning).  The sequence goes back to where the new ids differ
+ * from what it holds, and only the rest is read.  Models with recurrent layers go back to a
+ * checkpoint: one is kept at the end of the messages, before the ids that open the answer. */
 #ifndef CLI_CONVERSATION_H
 #define CLI_CONVERSATION_H
 
@@ -21,7 +21,7 @@ struct conversation {
     json_t *messages;  /* array of {"role":…,"content":…} */
     char *tools;       /* JSON array of what the model may call, or NULL */
     enum thinking thinking;
-    struct id_list held; /* what the sequence has been fed */
+    uint32_t places[2]; /* positions with a checkpoint; 0: none */
 };
 
 /* A chat template that cannot be parsed is an error. */
@@ -49,12 +49,8 @@ void conversation_clear(struct conversation *conversation);
 mf_status conversation_render_new(mf_prompt **out, const struct conversation *conversation,
                                   mf_error *why);
 
-/* Makes the sequence hold exactly the ids of the prompt, and reads what is new of them.
- * After MF_ERR_CANCELLED or another failure the next call starts afresh. */
+/* Makes the sequence hold exactly the ids of the prompt, and reads what is new of them. */
 mf_status conversation_read(struct conversation *conversation, const mf_prompt *prompt,
                             const struct terminal *terminal, mf_error *why);
-
-/* A generated token that the sequence has been fed, or will be before the next one. */
-void conversation_hold(struct conversation *conversation, int32_t token);
 
 #endif

@@ -104,7 +104,6 @@ static bool take_token(void *user, int32_t token)
 {
     struct runner *runner = user;
 
-    conversation_hold(&runner->conversation, token);
     return answer_push(&runner->answer, token);
 }
 
@@ -145,8 +144,9 @@ mf_status runner_answer(struct runner *runner, const mf_prompt *prompt, bool raw
     }
     if (status == MF_OK) status = answer_begin(&runner->answer, &options, why);
     if (status == MF_OK) {
-        const struct id_list *held = &runner->conversation.held;
-        mf_sampler_accept_prompt(generation.sampler, held->ids, held->count);
+        size_t count;
+        const int32_t *ids = mf_prompt_tokens(prompt, &count);
+        mf_sampler_accept_prompt(generation.sampler, ids, count);
         status = generation_run(&generation, why);
         answer_end(&runner->answer);
         if (runner->answer.stopped) generation.end = END_OF_TEXT;

@@ -307,7 +307,7 @@ uint64_t sequence_pool_bytes(const struct state_shape *shape, uint32_t positions
 {
     uint64_t pages = shape->cached_layers > 0 ? state_pages_for(positions) : 0;
     uint64_t recurrent =
-        shape->recurrent_layers > 0 ? state_block_bytes(shape, BLOCK_RECURRENT) : 0;
+        shape->recurrent_layers > 0 ? 3 * state_block_bytes(shape, BLOCK_RECURRENT) : 0;
     return pages * state_block_bytes(shape, BLOCK_PAGE) + recurrent +
            state_block_bytes(shape, BLOCK_LOGITS);
 }

@@ -92,7 +92,7 @@ uint32_t sequence_cut_before(const struct sequence *sequence, uint32_t position)
  * sequence_cut_before is less. */
 mf_status sequence_truncate(struct sequence *sequence, uint32_t position, mf_error *why);
 
-/* Bytes of a sequence of `positions` tokens in the pool, and beside it. */
+/* Bytes of a sequence of `positions` tokens, with two checkpoints, in the pool, and beside it. */
 uint64_t sequence_pool_bytes(const struct state_shape *shape, uint32_t positions);
 uint64_t sequence_table_bytes(uint32_t positions);
 
