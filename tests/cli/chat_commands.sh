@@ -104,4 +104,19 @@ wait_for_count ' prompt tokens at ' 1
 type_line 'What is the capital of Japan, and what is it called?'
 type_line 'What is the capital of Japan, and what is it called?'
 wait_for 'and the context has room for'
+
+# A turn reads what is new: the answer before, which the template writes in another way, and the
+# question.  Without checkpoints every turn would begin at 0, and read more than the one before.
+start --no-think -n 12
+for i in 1 2 3 4; do
+    type_line 'What is the capital of Japan?'
+    wait_for_count ' prompt tokens at ' $i
+done
+counts=$(screen | sed -n 's/^.*[^0-9]*\b\([0-9][0-9]*\) prompt tokens at .*$/\1/p' | tr '\n' ' ')
+set -- $counts
+[ $# = 4 ] && [ "$4" -le $(($2 + 4)) ] || fail "the turns have read $counts tokens"
+type_line '/retry'
+wait_for_count ' prompt tokens at ' 5
+retried=$(screen | sed -n 's/^.*[^0-9]*\b\([0-9][0-9]*\) prompt tokens at .*$/\1/p' | tail -n 1)
+[ "$retried" -le 12 ] || fail "the same question again has read $retried tokens"
 echo 'chat commands: all right'
