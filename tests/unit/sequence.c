@@ -15,7 +15,7 @@ static const struct tiny_shape *const shapes[] = { &tiny_standard, &tiny_odd, &t
 
 /* ---------------------------------------------------------------- sequences */
 
-static void a_cleared_session_is_a_new_one(void **state)
+static void cleared_sequence_equals_a_new_one(void **state)
 {
     (void)state;
     for (size_t s = 0; s < COUNT_OF(shapes); s++) {
@@ -25,7 +25,7 @@ static void a_cleared_session_is_a_new_one(void **state)
         tiny_tokens(tokens, &t, TOKENS);
         mf_sequence *sequence = tiny_sequence(&t, 0);
         assert_null(mf_sequence_logits(sequence));
-        tiny_feed(sequence, tokens, 0); /* none is a legal number */
+        tiny_feed(sequence, tokens, 0); /* `count` may be 0 */
         assert_null(mf_sequence_logits(sequence));
         tiny_feed(sequence, tokens, 100);
         float *expected = tiny_copy_logits(sequence);
@@ -126,7 +126,7 @@ static void a_rehearsal_leaves_no_trace(void **state)
 }
 
 /* Two sequences of one model, two models of two engines, all fed in turns: each is alone. */
-static void sessions_do_not_see_each_other(void **state)
+static void sequences_are_independent(void **state)
 {
     (void)state;
     enum { COUNT = 4, STEPS = 40 };
@@ -196,7 +196,7 @@ static void *visit_often(void *argument)
 }
 
 /* A model is shared by threads that open, feed, ask and close as they like. */
-static void sessions_of_several_threads(void **state)
+static void sequences_are_fed_from_several_threads(void **state)
 {
     (void)state;
     struct tiny_engine t;
@@ -585,12 +585,12 @@ static void numbers_that_are_none_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cleared_session_is_a_new_one),
+        cmocka_unit_test(cleared_sequence_equals_a_new_one),
         cmocka_unit_test(attention_alone_can_be_cut_back),
         cmocka_unit_test(hybrids_can_only_be_cleared),
         cmocka_unit_test(a_rehearsal_leaves_no_trace),
-        cmocka_unit_test(sessions_do_not_see_each_other),
-        cmocka_unit_test(sessions_of_several_threads),
+        cmocka_unit_test(sequences_are_independent),
+        cmocka_unit_test(sequences_are_fed_from_several_threads),
         cmocka_unit_test(wrong_tokens_are_refused_and_change_nothing),
         cmocka_unit_test(wrong_options_are_refused),
         cmocka_unit_test(fewer_experts_may_be_used),

@@ -3,8 +3,8 @@
  *
  *     routed rows ─ units ─▶ gate, up ─ silu ─▶ hidden rows ─ units ─▶ down ─▶ answers
  *
- * The workers share out units and rows of the matrices, and meet at each arrow.  Floats have no
- * units. */
+ * The workers divide units and rows of the matrices, with a barrier at each arrow.  Float formats
+ * need no units. */
 #include "backend/cpu/cpu.h"
 
 /* Bytes of a matrix that are handed out at a time, at most, and results that are made at a time: a

@@ -1,15 +1,15 @@
 /* experts_matrix.c: experts for prompts, on the matrix unit.
  *
- * An expert's rows are packed, then come gate and up, whose products become the packs of hidden
- * rows, then down.  One worker runs the whole expert where there are enough experts for all
- * workers: intermediates stay in its cache, and no barrier is needed.  Otherwise, and where
- * an expert has very many rows, all workers share out each step. */
+ * An expert's rows are packed and multiplied with gate and up; the results are packed as hidden
+ * rows and multiplied with down.  If there are enough experts for all workers, one worker runs the
+ * whole expert: intermediates stay in its cache and no barrier is needed.  Otherwise, and for an
+ * expert with very many rows, all workers divide each step. */
 #include "backend/cpu/cpu.h"
 
 enum {
     GATED_ROWS = 16,        /* of gate, and as many of up, in one block */
     ALONE_ROWS = 256,       /* that one worker takes at most */
-    EXPERTS_PER_WORKER = 4, /* at least, or the last one to finish is late */
+    EXPERTS_PER_WORKER = 4, /* minimum, so that workers finish at about the same time */
 };
 
 struct packed_expert {

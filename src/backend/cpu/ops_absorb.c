@@ -1,7 +1,7 @@
 /* ops_absorb.c: latent attention of generated rows, tuned.
  *
- * Scores are made with the latents themselves: (Wkᵀ·q)·l, and the sum of weighted latents goes
- * through Wv once.  All heads then share one cache of "keys" [latent | rope] whose first part
+ * Scores are computed from the latents: (Wkᵀ·q)·l, and the weighted sum of latents is multiplied
+ * with Wv once.  All heads then share one cache of "keys" [latent | rope] whose first part
  * is also the "values", which is grouped attention with one group (kernels/attention/attention.h).
  *
  *     1  by head            q ─ Wk ─▶ query [latent | rope]
@@ -13,8 +13,8 @@
 
 enum { STRETCH = 256, STRETCH_PAGES = STRETCH / KV_PAGE_TOKENS, HEAD_BLOCK = 8 };
 
-/* Rows whose products with a head's matrices are made together, and floats of results beyond
- * which rows go one by one. */
+/* Rows that are multiplied with a head's matrices together, and the limit of their results in floats,
+ * beyond which rows are processed one by one. */
 enum { ROWS_MAX = 16, RESULT_FLOATS = 1 << 20 };
 
 static size_t stretches(size_t positions)
@@ -28,7 +28,7 @@ static size_t result_floats(size_t latent)
     return 2 + latent;
 }
 
-/* Some rows on their way. */
+/* The rows that are processed together. */
 struct absorption {
     const struct cpu_job *job;
     const struct latent_shape *shape;
@@ -180,8 +180,8 @@ static void attend_blocks(const struct absorption *a, size_t i, size_t index, st
     }
 }
 
-/* Stretches are shared out; where there are few, their blocks of heads, too: pages are then
- * turned more than once. */
+/* Divides the stretches among the workers; if there are few, their blocks of heads, too, and pages
+ * are then transposed more than once. */
 static void attend_row(const struct absorption *a, size_t i)
 {
     struct worker worker = a->job->worker;

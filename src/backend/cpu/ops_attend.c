@@ -6,7 +6,7 @@
  * The number of workers decides which worker computes a part, not how it is computed. */
 #include "backend/cpu/cpu.h"
 
-/* Query rows of a block: what they need stays in the second-level cache. */
+/* Query rows of a block, so that its memory fits into the second-level cache. */
 enum { BLOCK_ROWS = 1024, BLOCK_NUMBERS = BLOCK_ROWS * 128 };
 
 /* Positions of a decode row that are summed on their own, then joined in order. */
@@ -19,7 +19,7 @@ struct page {
     const uint16_t *keys, *values;
 };
 
-/* An f32 cache (a comparison with the reference) is rounded on the way, into `memory`. */
+/* A page of an f32 cache (used when comparing with the reference) is rounded to f16 in `memory`. */
 static struct page load_page(const struct cpu_job *job, const struct kv_view *kv, uint32_t head,
                              size_t position, void *memory)
 {
@@ -99,7 +99,7 @@ static void attend_block(const struct cpu_job *job, const struct prompt_block *p
     attend->end(&block);
 }
 
-/* Later blocks see more: they are dealt out in turn, the dearest first. */
+/* Later blocks see more positions: blocks are assigned round-robin, the most expensive first. */
 static void attend_prompt(const struct cpu_job *job, const struct span *span)
 {
     const struct attention_shape *shape = &job->op->attention;
@@ -139,7 +139,7 @@ struct decode_item {
     size_t positions; /* that it sees */
 };
 
-/* What all its stretches share. */
+/* The fields that are the same for all stretches of an item. */
 static struct attend_stretch stretch_of(const struct cpu_job *job, const struct decode_item *item)
 {
     const struct attention_shape *shape = &job->op->attention;
@@ -209,8 +209,8 @@ static void attend_item(const struct cpu_job *job, const struct decode_item *ite
     write_row(job, item, &all);
 }
 
-/* The stretches of all heads of one row shared out, then joined: for long contexts with fewer
- * heads than workers.  The same sums in the same order as attend_item. */
+/* Divides the stretches of all heads of one row among the workers, then joins them: for long contexts
+ * with fewer heads than workers.  The same sums in the same order as attend_item. */
 static void attend_split(const struct cpu_job *job, struct decode_item item)
 {
     const struct attention_shape *shape = &job->op->attention;
@@ -236,7 +236,7 @@ static void attend_split(const struct cpu_job *job, struct decode_item item)
     worker_barrier(job->worker);
 }
 
-/* Whole heads leave workers idle when they do not come out even. */
+/* Whether dividing by whole heads would leave workers idle. */
 static bool worth_splitting(const struct cpu_job *job, size_t items, size_t positions)
 {
     return items < 4 * job->worker.count && items % job->worker.count != 0 &&

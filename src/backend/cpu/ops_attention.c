@@ -57,7 +57,7 @@ void cpu_rope(const struct cpu_job *job)
 
 /* ------------------------------------------------------------------ the cache */
 
-/* Row r's key or value of one head, to where the view has it. */
+/* Stores the key or value of one head of row r in the cache. */
 static void append(const struct cpu_job *job, size_t r, uint32_t head, bool key)
 {
     const struct attention_shape *shape = &job->op->attention;
@@ -118,7 +118,7 @@ static void attend_head(const struct cpu_job *job, size_t r, uint32_t head)
         job->kernels->add_scaled(out, cached(kv, kv->values, p, kv_head, width), scores[p], width);
 }
 
-/* Later rows see more positions: heads are dealt out in turn, so that workers finish together. */
+/* Later rows see more positions: heads are assigned round-robin, so that workers finish together. */
 static void attend_plainly(const struct cpu_job *job)
 {
     uint32_t heads = job->op->attention.heads;

@@ -1,8 +1,8 @@
 /* ops_chunk.c: the gated delta net, tuned (kernels/delta/delta.h).
  *
- * A worker has whole key heads with the value heads that read them: their states lie
- * transposed in its scratch while it walks the rows of a prompt, chunk by chunk.  Generated
- * rows go one by one through the state where it lies. */
+ * A worker computes whole key heads with the value heads that read them.  For a prompt their states
+ * are transposed in its scratch while the rows are processed chunk by chunk; generated rows update
+ * the state in place, one by one. */
 #include "backend/cpu/cpu.h"
 
 #include "model/weights.h"
@@ -81,7 +81,7 @@ static size_t open_decays(const struct delta_shape *shape, size_t value_head)
     return open_changes(shape, shape->value_heads) + value_head * DELTA_CHUNK;
 }
 
-/* One value head on its way through a prompt; all memory is the worker's. */
+/* One value head of a prompt; all pointers are into the worker's scratch. */
 struct head_work {
     size_t value_head;
     float *state;    /* [keys][padded] */
@@ -158,7 +158,7 @@ static size_t state_offset(const struct key_work *w, size_t value_head)
     return value_head * w->shape->key_width * w->shape->value_width;
 }
 
-/* The states and the rows of the chunk that was left half done. */
+/* Loads the states and the rows of an incomplete chunk. */
 static void load_heads(struct key_work *w)
 {
     const struct recurrent_view *r = &w->span->recurrent;
@@ -206,7 +206,7 @@ static struct delta_chunk chunk_of(const struct key_work *w, const struct head_w
                                  .scratch = w->scratch };
 }
 
-/* The state behind the rows of the chunk so far. */
+/* Updates the states to those after the rows of the chunk so far. */
 static void close_chunk(const struct key_work *w)
 {
     for (size_t i = 0; i < w->ratio; i++) {
@@ -295,7 +295,7 @@ static void prompt_head(const struct cpu_job *job, const struct span *span, size
 
 /* -------------------------------------------------------------- generated rows */
 
-/* What prompt rows left half done becomes the state. */
+/* Applies the rows of an incomplete chunk to the state before generated rows use it. */
 static const float *settle_head(const struct cpu_job *job, const struct span *span,
                                 size_t value_head)
 {

@@ -1,7 +1,8 @@
-/* ops_delta.c: the gated delta net, whose state stands in for a cache.
+/* ops_delta.c: the gated delta net: a recurrent state instead of a cache.  Plain arithmetic; ops_chunk.c
+ * has the tuned forms.
  *
- * Positions of a sequence follow each other; workers share out channels and
- * heads, which do not see each other. */
+ * Positions of a sequence are processed in order; workers divide channels and heads, which are
+ * independent. */
 #include "backend/cpu/cpu.h"
 
 #include "kernels/scalar_math.h"

@@ -10,7 +10,7 @@
  *                                    └─▶ rope by channel ─────────────────┘ */
 #include "backend/cpu/latent.h"
 
-/* Rows of a block: with more, tiles are expanded less often. */
+/* Query rows per block: a tile is expanded once per block. */
 enum { EXPAND_ROWS = 1024 };
 
 /* Floats of a tile's latents: four packs of bf16, or f32 where products are not in bf16. */
@@ -41,7 +41,7 @@ static uint16_t *tile_rope(const struct cpu_job *job, size_t index)
                                 latents_floats(job->kernels, job->op->latent.latent_width));
 }
 
-/* What is behind the last position may be anything, and must not be: zeroes. */
+/* Converts one tile.  Zeroes the rows past the last position; the page may hold stale data. */
 static void prepare_tile(const struct cpu_job *job, const struct span *span, size_t index)
 {
     const struct latent_shape *shape = &job->op->latent;
@@ -101,7 +101,7 @@ static void load_turned_keys(const struct expansion *e, const struct latent_weig
     }
     for (size_t c = 0; c < latent; c += LINES) {
         size_t count = min_size(LINES, latent - c);
-        float *lines = e->expanded; /* free as yet */
+        float *lines = e->expanded; /* not in use yet */
         for (size_t j = 0; j < count; j++)
             kernels_dequantise(kernels, lines + j * nope, w->keys, w->first_key + c + j);
         for (size_t i = 0; i < nope; i++)
@@ -216,7 +216,7 @@ static void expand_block(const struct expansion *e, const struct span *span, siz
     attend->end(&block);
 }
 
-/* What an expansion needs before the block's memory, in floats. */
+/* Floats of an expansion's scratch before the memory of the block. */
 struct expansion_sizes {
     size_t panel, rows, expanded, keys, values;
 };

@@ -1,4 +1,4 @@
-/* ops_experts.c: choosing experts, adding up their answers. */
+/* ops_experts.c: the router's choice of experts, and the weighted sum of their outputs. */
 #include "backend/cpu/cpu.h"
 
 #include "kernels/scalar_math.h"
@@ -8,13 +8,13 @@
 
 /* ------------------------------------------------------------------ router */
 
-/* Is a better than b?  NaN is worse than anything. */
+/* Whether a > b; NaN is below every number. */
 static bool is_better(float a, float b)
 {
     return a > b || (b != b && a == a);
 }
 
-/* The `count` most probable, lower id first among equals. */
+/* The `count` most probable experts; of equal ones the lower id. */
 static void choose_best(uint32_t *experts, uint32_t count, const float *probability, uint32_t total)
 {
     uint32_t chosen = 0;
@@ -52,7 +52,7 @@ static float score_group(const float *choice, uint32_t count, bool two)
     return two ? best + second : best;
 }
 
-/* Takes the experts of all but the best groups out of the race. */
+/* Sets the choice of all experts outside the best groups to -INFINITY. */
 static void keep_best_groups(float *choice, uint32_t total, const struct router_shape *shape)
 {
     uint32_t size = total / shape->groups;
@@ -63,7 +63,7 @@ static void keep_best_groups(float *choice, uint32_t total, const struct router_
             if (choice[g * size] == -INFINITY) continue; /* dropped already */
             float score = score_group(choice + g * size, size, shape->sigmoid);
             if (worst == shape->groups || score <= worst_score) {
-                worst = g; /* among equals the later one goes */
+                worst = g; /* of equal groups the later one is dropped */
                 worst_score = score;
             }
         }
