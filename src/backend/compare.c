@@ -75,6 +75,23 @@ static void compare_routes(struct compare_backend *c, const uint32_t *expected,
     }
 }
 
+/* The recurrent states that the operation reads and writes in one place, one for each span. */
+static size_t states_in_place(struct written out[COMPARE_SPANS_MAX], const struct op *op,
+                              const struct frame *frame)
+{
+    const struct delta_shape *d = &op->delta;
+    size_t count = 0, values = (size_t)d->value_heads * d->value_width;
+    size_t channels = values + 2 * (size_t)d->key_heads * d->key_width;
+    for (size_t i = 0; i < frame->span_count; i++) {
+        const struct recurrent_view *r = &frame->spans[i].recurrent;
+        if (op->kind == OP_CONV && r->conv_in == r->conv_out)
+            out[count++] = (struct written){ r->conv_out, (d->taps - 1) * channels };
+        if (op->kind == OP_DELTA && r->delta_in == r->delta_out)
+            out[count++] = (struct written){ r->delta_out, values * d->key_width };
+    }
+    return count;
+}
+
 /* The state is the reference's, which leaves no chunk half done: the tested one begins its
  * own where each span begins. */
 static mf_status run_tested(struct compare_backend *c, const struct graph *single,
@@ -90,7 +107,16 @@ static mf_status run_tested(struct compare_backend *c, const struct graph *singl
         spans[i].run_start = spans[i].position;
     }
     copy.spans = spans;
-    return c->tested->functions->execute(c->tested, single, &copy, why);
+    struct written states[COMPARE_SPANS_MAX];
+    size_t bytes = 0, count = states_in_place(states, &single->ops[0], frame);
+    for (size_t i = 0; i < count; i++) bytes += states[i].count * sizeof(float);
+    float *saved = bytes ? c->allocator->allocate(c->allocator->user, bytes, CACHE_LINE) : NULL;
+    if (bytes && !saved) return fail_memory(why, bytes);
+    copy_all(saved, states, count);
+    mf_status status = c->tested->functions->execute(c->tested, single, &copy, why);
+    restore_all(saved, states, count);
+    if (saved) c->allocator->release(c->allocator->user, saved, bytes);
+    return status;
 }
 
 static mf_status compare_op(struct compare_backend *c, const struct graph *single,

@@ -3,9 +3,7 @@
  * Every operation of a graph runs on the reference and on the backend under test, with the same
  * inputs.  The difference is recorded by kind of operation, and the step continues with the
  * reference's result, so that errors do not accumulate and are attributed to the right operation.
- *
- * Steps must be the first of their feed: later ones update state in place, which cannot be done
- * twice. */
+ * A recurrent state that a step updates in place is restored between the two runs. */
 #ifndef BACKEND_COMPARE_H
 #define BACKEND_COMPARE_H
 

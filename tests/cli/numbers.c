@@ -347,6 +347,21 @@ static void statistics_are_numbers_too(void **state)
     }
 }
 
+/* A model with delta nets and attention; and one with latent attention. */
+static void selftest_finds_sound_models_sound(void **state)
+{
+    static const char *const models[] = { "models/pebble",
+                                          "tests/fixtures/golden/deepseek_v3_mlx4" };
+    (void)state;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        struct run run = PROGRAM(NULL, "selftest", source_path(models[i]));
+        assert_int_equal(run.code, 0);
+        assert_contains(run.out, "verdict     this checkpoint is read correctly\n");
+        assert_null(strstr(run.out, "PROBLEM"));
+        run_free(&run);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -366,6 +381,7 @@ int main(void)
         cmocka_unit_test(inspect_knows_the_model),
         cmocka_unit_test(statistics_go_to_stderr),
         cmocka_unit_test(statistics_are_numbers_too),
+        cmocka_unit_test(selftest_finds_sound_models_sound),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
