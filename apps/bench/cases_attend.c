@@ -2,7 +2,7 @@
  *
  * n is the width of keys and queries, m that of values.  Bounds are relative to the largest
  * result: f32 sets differ by rounding, a matrix unit rounds queries, keys, weights and
- * values to bf16.  Slots of the cache that no row may see are NaN. */
+ * values to bf16.  Positions of the cache that no row may see are NaN. */
 #include "bench/cases.h"
 
 #include <math.h>

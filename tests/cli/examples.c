@@ -19,7 +19,7 @@ static void run_line(char *out, size_t capacity, int *code, const char *line)
     *code = pclose(pipe);
 }
 
-static void hello_tells_the_story(void **state)
+static void hello_prints_the_expected_story(void **state)
 {
     char line[4096], out[4096];
     int code;
@@ -63,7 +63,7 @@ static void hello_says_what_is_wrong(void **state)
 int main(int count, char **words)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hello_tells_the_story),
+        cmocka_unit_test(hello_prints_the_expected_story),
         cmocka_unit_test(hello_takes_an_empty_prompt),
         cmocka_unit_test(hello_says_what_is_wrong),
     };

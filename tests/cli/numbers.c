@@ -270,7 +270,7 @@ static void every_limit_closes_the_answer(void **state)
     run_free(&run);
 }
 
-static void inspect_knows_the_model(void **state)
+static void inspect_describes_the_model(void **state)
 {
     struct run table = PROGRAM(NULL, "inspect");
     struct run run = PROGRAM(NULL, "inspect", source_path("models/pebble"), "--json", "--memory",
@@ -378,7 +378,7 @@ int main(void)
         cmocka_unit_test(biases_shift_what_is_drawn),
         cmocka_unit_test(stop_strings_end_the_text_before_them),
         cmocka_unit_test(every_limit_closes_the_answer),
-        cmocka_unit_test(inspect_knows_the_model),
+        cmocka_unit_test(inspect_describes_the_model),
         cmocka_unit_test(statistics_go_to_stderr),
         cmocka_unit_test(statistics_are_numbers_too),
         cmocka_unit_test(selftest_finds_sound_models_sound),

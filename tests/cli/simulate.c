@@ -56,7 +56,7 @@ static void json_says_the_same(void **state)
     run_free(&run);
 }
 
-static void a_plot_is_a_picture(void **state)
+static void plot_is_an_svg_file(void **state)
 {
     char line[512];
     snprintf(line, sizeof line,
@@ -73,7 +73,7 @@ static void a_plot_is_a_picture(void **state)
     run_free(&run);
 }
 
-static void what_is_recorded_is_replayed(void **state)
+static void recorded_routes_are_replayed(void **state)
 {
     struct run run = shell_run(
         "set -e; d=$(mktemp -d); trap 'rm -r $d' EXIT; cd $d;"
@@ -149,8 +149,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_table_shows_every_policy),
         cmocka_unit_test(json_says_the_same),
-        cmocka_unit_test(a_plot_is_a_picture),
-        cmocka_unit_test(what_is_recorded_is_replayed),
+        cmocka_unit_test(plot_is_an_svg_file),
+        cmocka_unit_test(recorded_routes_are_replayed),
         cmocka_unit_test(a_failure_leaves_no_trace),
         cmocka_unit_test(wrong_options_are_refused),
         cmocka_unit_test(small_sizes_are_left_out),

@@ -70,7 +70,7 @@ static void wrong_conversations_are_refused(void **state)
     assert_refused(&run, 1, "not so");
 }
 
-static void an_answer_comes_apart(void **state)
+static void answer_is_split_into_parts(void **state)
 {
     (void)state;
     expect_output(PROGRAM("<think>\nhm\n</think>\n\nYes.", "parse", "--family", "hermes"), 0,
@@ -111,7 +111,7 @@ int main(void)
         cmocka_unit_test(lines_of_json_are_answered),
         cmocka_unit_test(a_template_file_needs_no_model),
         cmocka_unit_test(wrong_conversations_are_refused),
-        cmocka_unit_test(an_answer_comes_apart),
+        cmocka_unit_test(answer_is_split_into_parts),
         cmocka_unit_test(wrong_families_are_refused),
     };
 

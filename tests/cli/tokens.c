@@ -160,7 +160,7 @@ static void models_are_found(void **state)
         "`hf download org/pebble` completes it\n");
 }
 
-static void a_vocabulary_alone_will_do(void **state)
+static void model_with_only_a_vocabulary_tokenizes(void **state)
 {
     const char *fixtures = getenv("MOEFLUX_FIXTURES");
     char path[4096];
@@ -186,7 +186,7 @@ int main(void)
         cmocka_unit_test(wrong_lines_keep_their_place),
         cmocka_unit_test(wrong_lists_are_refused),
         cmocka_unit_test(models_are_found),
-        cmocka_unit_test(a_vocabulary_alone_will_do),
+        cmocka_unit_test(model_with_only_a_vocabulary_tokenizes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

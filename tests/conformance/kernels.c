@@ -138,7 +138,7 @@ static bool is_here(const struct case_op *op)
 }
 
 /* The bits of a row depend neither on its neighbours nor on where a batch was cut. */
-static void rows_do_not_see_each_other(void **state)
+static void rows_are_independent(void **state)
 {
     (void)state;
     for (size_t o = 0; case_op_at(o); o++) {
@@ -240,7 +240,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_set_gives_the_bits_of_generic),
         cmocka_unit_test(results_are_near_double),
-        cmocka_unit_test(rows_do_not_see_each_other),
+        cmocka_unit_test(rows_are_independent),
         cmocka_unit_test(every_format_has_a_case),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

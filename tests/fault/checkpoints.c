@@ -275,7 +275,7 @@ static void put_head(struct byte_writer *w, uint64_t tensors, uint64_t values)
     put_u64(w, values);
 }
 
-static void counts_are_not_believed(void **state)
+static void claimed_counts_are_not_trusted(void **state)
 {
     (void)state;
     struct byte_writer w = { 0 };
@@ -322,7 +322,7 @@ int main(void)
         cmocka_unit_test(every_failing_allocation_is_reported),
         cmocka_unit_test(files_that_come_in_pieces_are_read_whole),
         cmocka_unit_test(files_that_shrink_are_reported),
-        cmocka_unit_test(counts_are_not_believed),
+        cmocka_unit_test(claimed_counts_are_not_trusted),
         cmocka_unit_test(a_header_of_safetensors_is_bounded),
     };
     return cmocka_run_group_tests(tests, make_files, free_files);

@@ -81,7 +81,7 @@ static int tear_down(void **state)
 
 /* ------------------------------------------------------------------ stopped */
 
-static void what_is_made_is_a_model(void **state)
+static void converted_model_runs(void **state)
 {
     (void)state;
     struct model model;
@@ -126,21 +126,21 @@ static void stop_everywhere(bool power_cut, enum stop_kind kind)
     assert_true(stops > 100 && resumed > stops / 2);
 }
 
-static void a_kill_is_survived(void **state)
+static void conversion_resumes_after_a_kill(void **state)
 {
     (void)state;
     stop_everywhere(false, STOP_BEFORE);
     stop_everywhere(false, STOP_AFTER);
 }
 
-static void a_power_cut_is_survived(void **state)
+static void conversion_resumes_after_a_power_cut(void **state)
 {
     (void)state;
     stop_everywhere(true, STOP_BEFORE);
     stop_everywhere(true, STOP_AFTER);
 }
 
-static void many_interruptions_come_to_an_end(void **state)
+static void repeatedly_stopped_conversion_completes(void **state)
 {
     (void)state;
     struct memory_disk disk;
@@ -187,7 +187,7 @@ static int plenty(void *user, const char *path, uint64_t *bytes)
     return 0;
 }
 
-static void a_full_disk_says_so_and_is_gone_on_with(void **state)
+static void conversion_resumes_after_a_full_disk(void **state)
 {
     (void)state;
     struct memory_disk disk;
@@ -230,7 +230,7 @@ static void too_little_space_is_known_at_once(void **state)
 
 /* ------------------------------------------------------- reads, allocations */
 
-static void every_failing_read_is_reported_and_gone_on_with(void **state)
+static void conversion_resumes_after_any_failing_read(void **state)
 {
     (void)state;
     for (uint64_t nth = 1;; nth++) {
@@ -285,7 +285,7 @@ static void every_failing_allocation_is_reported(void **state)
 
 /* ------------------------------------------------------------ in the way */
 
-static void what_is_in_the_way_is_left_alone(void **state)
+static void existing_target_is_not_overwritten(void **state)
 {
     (void)state;
     struct memory_disk disk;
@@ -373,7 +373,7 @@ static void files_that_vanished_are_written_again(void **state)
     }
 }
 
-static void two_writers_do_not_meet(void **state)
+static void second_writer_is_refused(void **state)
 {
     (void)state;
     struct memory_disk disk;
@@ -428,20 +428,20 @@ static void every_changed_byte_fails_the_verification(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_made_is_a_model),
-        cmocka_unit_test(a_kill_is_survived),
-        cmocka_unit_test(a_power_cut_is_survived),
-        cmocka_unit_test(many_interruptions_come_to_an_end),
+        cmocka_unit_test(converted_model_runs),
+        cmocka_unit_test(conversion_resumes_after_a_kill),
+        cmocka_unit_test(conversion_resumes_after_a_power_cut),
+        cmocka_unit_test(repeatedly_stopped_conversion_completes),
         cmocka_unit_test(finished_units_are_not_written_again),
-        cmocka_unit_test(a_full_disk_says_so_and_is_gone_on_with),
+        cmocka_unit_test(conversion_resumes_after_a_full_disk),
         cmocka_unit_test(too_little_space_is_known_at_once),
-        cmocka_unit_test(every_failing_read_is_reported_and_gone_on_with),
+        cmocka_unit_test(conversion_resumes_after_any_failing_read),
         cmocka_unit_test(every_failing_allocation_is_reported),
-        cmocka_unit_test(what_is_in_the_way_is_left_alone),
+        cmocka_unit_test(existing_target_is_not_overwritten),
         cmocka_unit_test(another_conversion_is_left_alone),
         cmocka_unit_test(a_changed_source_is_noticed),
         cmocka_unit_test(files_that_vanished_are_written_again),
-        cmocka_unit_test(two_writers_do_not_meet),
+        cmocka_unit_test(second_writer_is_refused),
         cmocka_unit_test(every_changed_byte_fails_the_verification),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -232,13 +232,13 @@ static void check_backend(const char *backend)
     close_model(&alone);
 }
 
-static void company_changes_no_bit_of_the_reference(void **state)
+static void batching_changes_no_bit_of_the_reference(void **state)
 {
     (void)state;
     check_backend("reference");
 }
 
-static void company_changes_no_bit_of_the_tuned_arithmetic(void **state)
+static void batching_changes_no_bit_of_the_tuned_arithmetic(void **state)
 {
     (void)state;
     check_backend("cpu");
@@ -247,8 +247,8 @@ static void company_changes_no_bit_of_the_tuned_arithmetic(void **state)
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(company_changes_no_bit_of_the_reference),
-        cmocka_unit_test(company_changes_no_bit_of_the_tuned_arithmetic),
+        cmocka_unit_test(batching_changes_no_bit_of_the_reference),
+        cmocka_unit_test(batching_changes_no_bit_of_the_tuned_arithmetic),
     };
     const char *source = getenv("MOEFLUX_SOURCE");
     if (count != 2) return 2;

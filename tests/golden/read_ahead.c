@@ -250,7 +250,7 @@ static double recall_of(uint32_t reach, uint32_t layer)
     return (double)foreseen / (TOKENS * PER_TOKEN);
 }
 
-static void the_next_router_knows_most(void **state)
+static void next_router_predicts_most_experts(void **state)
 {
     (void)state;
     uint32_t layers = model->model.config.layer_count;
@@ -277,7 +277,7 @@ static void slow_reads_are_waited_for_less(void **state)
 }
 
 /* Reads from the page cache: it goes to nothing and costs nothing. */
-static void quick_reads_are_left_alone(void **state)
+static void fast_reads_turn_read_ahead_off(void **state)
 {
     (void)state;
     struct outcome never, measured;
@@ -311,9 +311,9 @@ int main(void)
         return EXIT_SKIPPED;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_next_router_knows_most),
+        cmocka_unit_test(next_router_predicts_most_experts),
         cmocka_unit_test(slow_reads_are_waited_for_less),
-        cmocka_unit_test(quick_reads_are_left_alone),
+        cmocka_unit_test(fast_reads_turn_read_ahead_off),
         cmocka_unit_test(a_disk_at_its_limit_is_not_made_slower),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

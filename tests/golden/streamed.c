@@ -212,7 +212,7 @@ static uint64_t least_bytes(uint32_t threads)
 
 /* ------------------------------------------------------------------- tests */
 
-static void the_least_is_what_a_token_needs_and_two(void **state)
+static void smallest_plan_is_one_token_and_two_slots(void **state)
 {
     (void)state;
     struct opened o;
@@ -347,7 +347,7 @@ int main(int count, char **arguments)
         return EXIT_SKIPPED;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_least_is_what_a_token_needs_and_two),
+        cmocka_unit_test(smallest_plan_is_one_token_and_two_slots),
         cmocka_unit_test(any_budget_gives_the_same_bits),
         cmocka_unit_test(mapped_experts_give_the_same_bits),
         cmocka_unit_test(unreliable_files_give_the_same_bits),

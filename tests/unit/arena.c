@@ -79,7 +79,7 @@ static void a_block_that_is_started_makes_sizes_repeatable(void **state)
     arena_free(&arena);
 }
 
-static void nothing_is_a_valid_piece(void **state)
+static void empty_piece_is_valid(void **state)
 {
     (void)state;
     struct arena arena;
@@ -143,7 +143,7 @@ int main(void)
         cmocka_unit_test(pieces_are_zeroed_aligned_and_apart),
         cmocka_unit_test(small_pieces_share_blocks),
         cmocka_unit_test(a_block_that_is_started_makes_sizes_repeatable),
-        cmocka_unit_test(nothing_is_a_valid_piece),
+        cmocka_unit_test(empty_piece_is_valid),
         cmocka_unit_test(impossible_sizes_are_refused_without_asking),
         cmocka_unit_test(text_is_copied_and_terminated),
         cmocka_unit_test(a_failing_allocator_leaves_the_arena_usable),

@@ -195,7 +195,7 @@ static void the_last_byte_can_be_read(void **state)
     }
 }
 
-static void a_file_that_has_become_short(void **state)
+static void truncated_file_is_reported(void **state)
 {
     (void)state;
     for (size_t t = 0; t < COUNT_OF(trials); t++) {
@@ -232,7 +232,7 @@ static void an_unlinked_file_is_still_read(void **state)
 }
 
 /* One failure is nothing; a place that always fails is an error of that read alone. */
-static void errors_that_pass_and_errors_that_stay(void **state)
+static void transient_errors_are_retried_permanent_ones_reported(void **state)
 {
     (void)state;
     static struct async_read reads[50];
@@ -256,7 +256,7 @@ static void errors_that_pass_and_errors_that_stay(void **state)
     end();
 }
 
-static void a_file_that_is_not_there(void **state)
+static void missing_file_is_reported(void **state)
 {
     (void)state;
     static const enum read_engine_kind engines[] = { READ_ENGINE_THREADS, READ_ENGINE_URING };
@@ -414,10 +414,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_reads_arrive),
         cmocka_unit_test(the_last_byte_can_be_read),
-        cmocka_unit_test(a_file_that_has_become_short),
+        cmocka_unit_test(truncated_file_is_reported),
         cmocka_unit_test(an_unlinked_file_is_still_read),
-        cmocka_unit_test(errors_that_pass_and_errors_that_stay),
-        cmocka_unit_test(a_file_that_is_not_there),
+        cmocka_unit_test(transient_errors_are_retried_permanent_ones_reported),
+        cmocka_unit_test(missing_file_is_reported),
         cmocka_unit_test(demand_goes_first),
         cmocka_unit_test(a_read_outlives_the_thread_that_began_it),
         cmocka_unit_test(signals_are_left_to_the_caller),

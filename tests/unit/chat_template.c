@@ -145,7 +145,7 @@ static void templates_render_as_jinja_renders_them(void **state)
 /* ------------------------------------------------------------------ what Jinja has no word on */
 
 /* Builtins of Jinja that no published chat template uses. */
-static void what_is_not_supported_is_named(void **state)
+static void refusal_names_the_unsupported_feature(void **state)
 {
     (void)state;
     static const struct {
@@ -243,7 +243,7 @@ static void errors_carry_line_and_column(void **state)
                  JINJA_ERROR_RAISED, "line 2, column 19: No: 1");
 }
 
-static void a_refusal_is_told_in_full(void **state)
+static void long_refusals_are_not_cut(void **state)
 {
     (void)state;
     struct jinja_error detail;
@@ -477,14 +477,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(templates_render_as_jinja_renders_them),
-        cmocka_unit_test(what_is_not_supported_is_named),
+        cmocka_unit_test(refusal_names_the_unsupported_feature),
         cmocka_unit_test(generation_blocks_render_their_body),
         cmocka_unit_test(a_rendering_leaves_the_context_as_it_was),
         cmocka_unit_test(text_built_up_piece_by_piece_stays_what_it_was),
         cmocka_unit_test(without_a_clock_there_is_no_time),
         cmocka_unit_test(wide_integers_are_refused_not_wrapped),
         cmocka_unit_test(errors_carry_line_and_column),
-        cmocka_unit_test(a_refusal_is_told_in_full),
+        cmocka_unit_test(long_refusals_are_not_cut),
         cmocka_unit_test(messages_are_whole_characters),
         cmocka_unit_test(broken_sources_are_refused),
         cmocka_unit_test(endless_templates_end),

@@ -176,7 +176,7 @@ static void every_refusal_names_file_and_field(void **state)
         check_refusal(refusals[i].changes, refusals[i].status, refusals[i].sentence);
 }
 
-static void what_is_not_an_object_is_refused(void **state)
+static void json_other_than_an_object_is_refused(void **state)
 {
     (void)state;
     static const char *const texts[] = { "[]", "7", "\"x\"", "{}", "null" };
@@ -330,7 +330,7 @@ static void a_vast_context_is_cut_to_the_limit(void **state)
 }
 
 /* A family's default must be complete: what no file says is refused, never divided by. */
-static void a_bare_type_never_crashes(void **state)
+static void config_with_only_a_type_is_complete_or_refused(void **state)
 {
     (void)state;
     for (size_t i = 0; family_at(i); i++) {
@@ -387,14 +387,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_refusal_names_file_and_field),
-        cmocka_unit_test(what_is_not_an_object_is_refused),
+        cmocka_unit_test(json_other_than_an_object_is_refused),
         cmocka_unit_test(every_field_is_read),
         cmocka_unit_test(absent_fields_have_the_family_defaults),
         cmocka_unit_test(layer_types_win_over_the_interval),
         cmocka_unit_test(text_config_is_the_language_model),
         cmocka_unit_test(older_files_keep_rope_at_the_top),
         cmocka_unit_test(a_vast_context_is_cut_to_the_limit),
-        cmocka_unit_test(a_bare_type_never_crashes),
+        cmocka_unit_test(config_with_only_a_type_is_complete_or_refused),
         cmocka_unit_test(no_memory_is_reported),
         cmocka_unit_test(families_are_found_by_every_type),
     };

@@ -201,7 +201,7 @@ static void hybrids_are_read(void **state)
     close_parsed(&p);
 }
 
-static void latent_attention_is_read_of_both_ages(void **state)
+static void latent_attention_is_read_from_old_and_new_files(void **state)
 {
     (void)state;
     struct parsed p;
@@ -437,7 +437,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_is_read),
         cmocka_unit_test(hybrids_are_read),
-        cmocka_unit_test(latent_attention_is_read_of_both_ages),
+        cmocka_unit_test(latent_attention_is_read_from_old_and_new_files),
         cmocka_unit_test(groups_of_v3_are_assumed),
         cmocka_unit_test(yarn_is_read),
         cmocka_unit_test(every_refusal_names_file_and_key),

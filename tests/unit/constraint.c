@@ -339,7 +339,7 @@ static void count_note(void *user, const char *sentence)
     if (strstr(sentence, "tool \"f\": oneOf of its parameters is not kept")) ++*count;
 }
 
-static void what_tags_cannot_keep_to_is_noted(void **state)
+static void schemas_that_tags_cannot_enforce_are_noted(void **state)
 {
     (void)state;
     int notes = 0;
@@ -719,7 +719,7 @@ int main(void)
         cmocka_unit_test(a_call_that_breaks_its_schema_is_impossible),
         cmocka_unit_test(arguments_are_objects),
         cmocka_unit_test(parameters_are_counted),
-        cmocka_unit_test(what_tags_cannot_keep_to_is_noted),
+        cmocka_unit_test(schemas_that_tags_cannot_enforce_are_noted),
         cmocka_unit_test(text_is_free_until_an_opener),
         cmocka_unit_test(reasoning_stands_where_it_may),
         cmocka_unit_test(content_keeps_to_a_schema_after_reasoning),

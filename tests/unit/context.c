@@ -158,7 +158,7 @@ static void cleared_memory_is_empty(void **state)
 }
 
 /* Recurrent layers hold no history: all or nothing. */
-static void a_hybrid_forgets_all_or_nothing(void **state)
+static void hybrid_is_truncated_to_zero_only(void **state)
 {
     (void)state;
     mf_error why = { 0 };
@@ -181,7 +181,7 @@ static void a_hybrid_forgets_all_or_nothing(void **state)
     mf_context_close(context);
 }
 
-static void attention_alone_forgets_from_anywhere(void **state)
+static void attention_only_model_is_truncated_anywhere(void **state)
 {
     (void)state;
     mf_error why = { 0 };
@@ -263,8 +263,8 @@ int main(void)
         cmocka_unit_test(wrong_calls_are_refused_and_change_nothing),
         cmocka_unit_test(more_tokens_than_the_context_has_are_refused),
         cmocka_unit_test(cleared_memory_is_empty),
-        cmocka_unit_test(a_hybrid_forgets_all_or_nothing),
-        cmocka_unit_test(attention_alone_forgets_from_anywhere),
+        cmocka_unit_test(hybrid_is_truncated_to_zero_only),
+        cmocka_unit_test(attention_only_model_is_truncated_anywhere),
         cmocka_unit_test(contexts_are_independent),
         cmocka_unit_test(experts_per_token_are_clamped),
         cmocka_unit_test(wrong_paths_are_refused),

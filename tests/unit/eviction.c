@@ -39,7 +39,7 @@ static float distance(uint32_t layer, uint32_t expert)
     return eviction_distance(&eviction, layer, expert);
 }
 
-static void the_often_used_are_near(void **state)
+static void frequently_used_experts_have_small_distances(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 2000; i++) visit_two(2, 0, 1 + i % 3);
@@ -48,7 +48,7 @@ static void the_often_used_are_near(void **state)
     assert_true(distance(2, 0) < LAYERS + 1.0f); /* it comes every time */
 }
 
-static void the_recently_used_are_near(void **state)
+static void recently_used_experts_have_small_distances(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 100; i++) visit_two(0, i % 4, 4 + i % 4);
@@ -57,7 +57,7 @@ static void the_recently_used_are_near(void **state)
 }
 
 /* A long prompt wants everything of every layer: the layer just left comes last. */
-static void in_a_prompt_the_turn_of_the_layers_counts(void **state)
+static void prompts_evict_by_order_of_layers(void **state)
 {
     (void)state;
     uint32_t uses[EXPERTS] = { 256, 1, 100, 50, 20, 10, 30, 45 };
@@ -73,7 +73,7 @@ static void in_a_prompt_the_turn_of_the_layers_counts(void **state)
     }
 }
 
-static void layers_do_not_mix(void **state)
+static void layers_are_independent(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 50; i++) visit_two(1, 2, 3);
@@ -110,11 +110,12 @@ static void the_table_bytes_are_what_is_allocated(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_often_used_are_near, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_recently_used_are_near, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(in_a_prompt_the_turn_of_the_layers_counts, set_up,
+        cmocka_unit_test_setup_teardown(frequently_used_experts_have_small_distances, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(layers_do_not_mix, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(recently_used_experts_have_small_distances, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(prompts_evict_by_order_of_layers, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(layers_are_independent, set_up, tear_down),
         cmocka_unit_test(the_table_bytes_are_what_is_allocated),
         cmocka_unit_test_setup_teardown(any_history_gives_distances, set_up, tear_down),
     };

@@ -511,7 +511,7 @@ static void read_everything(void)
 }
 
 /* What is predicted is read; asked for then, it is a hit or on its way. */
-static void predictions_come_true(void **state)
+static void predicted_experts_are_read_ahead(void **state)
 {
     (void)state;
     static const uint32_t experts[] = { 1, 4, 9 }, others[] = { 2, 3 };
@@ -824,7 +824,7 @@ int main(void)
         cmocka_unit_test_prestate(leases_outlive_visits, &threads_engine),
         cmocka_unit_test_prestate(leases_outlive_visits, &uring_engine),
         cmocka_unit_test(a_visit_ends_with_an_error_when_all_slots_are_leased),
-        cmocka_unit_test(predictions_come_true),
+        cmocka_unit_test(predicted_experts_are_read_ahead),
         cmocka_unit_test(wrong_predictions_are_waste),
         cmocka_unit_test_prestate(budgets_can_grow_and_shrink, &threads_engine),
         cmocka_unit_test_prestate(budgets_can_grow_and_shrink, &uring_engine),

@@ -321,7 +321,7 @@ static void tables_are_emptied_when_full(void **state)
 
 /* ----------------------------------------------------------------- closing */
 
-static void the_shortest_way_is_the_shortest(void **state)
+static void closing_text_is_the_shortest(void **state)
 {
     (void)state;
     static const struct {
@@ -503,7 +503,7 @@ int main(void)
         cmocka_unit_test(runs_cover_a_range_exactly),
         cmocka_unit_test(masks_agree_with_trying_every_token),
         cmocka_unit_test(tables_are_emptied_when_full),
-        cmocka_unit_test(the_shortest_way_is_the_shortest),
+        cmocka_unit_test(closing_text_is_the_shortest),
         cmocka_unit_test(answers_close_at_the_limit),
         cmocka_unit_test(depth_is_bounded_and_closes),
         cmocka_unit_test(end_tokens_come_when_complete),

@@ -124,7 +124,7 @@ static void a_chain_needs_two_buffers(void **state)
 }
 
 /* An op's result never takes the place of what the same op reads. */
-static void results_lie_apart_from_inputs(void **state)
+static void results_do_not_overlap_inputs(void **state)
 {
     (void)state;
     struct graph g;
@@ -252,7 +252,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_of_random_graphs_hold),
         cmocka_unit_test(a_chain_needs_two_buffers),
-        cmocka_unit_test(results_lie_apart_from_inputs),
+        cmocka_unit_test(results_do_not_overlap_inputs),
         cmocka_unit_test(an_empty_graph_needs_nothing),
         cmocka_unit_test(places_follow_the_plan),
         cmocka_unit_test(lifetimes_are_first_and_last_use),

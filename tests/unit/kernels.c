@@ -92,7 +92,7 @@ static void gates_reach_their_ends(void **state)
     }
 }
 
-static void softmax_of_special_rows(void **state)
+static void softmax_handles_special_rows(void **state)
 {
     (void)state;
     for (size_t i = 0; kernels_at(&machine, i); i++) {
@@ -420,7 +420,7 @@ int main(void)
         cmocka_unit_test(exp_is_good_to_two_units),
         cmocka_unit_test(exp_has_the_same_bits_everywhere),
         cmocka_unit_test(gates_reach_their_ends),
-        cmocka_unit_test(softmax_of_special_rows),
+        cmocka_unit_test(softmax_handles_special_rows),
         cmocka_unit_test(norms_of_zeroes_are_zero),
         cmocka_unit_test(scalars_agree_with_libm),
         cmocka_unit_test(scalar_functions_hold_at_the_ends_of_their_range),

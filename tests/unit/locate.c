@@ -78,7 +78,7 @@ static void kinds_are_told_apart(void **state)
     "version https://git-lfs.github.com/spec/v1\n"                                                 \
     "oid sha256:0000000000000000000000000000000000000000000000000000000000000000\nsize 9\n"
 
-static void what_is_no_model_has_its_own_sentence(void **state)
+static void each_kind_of_wrong_file_has_its_own_message(void **state)
 {
     (void)state;
     memory_files_init(&files);
@@ -224,7 +224,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kinds_are_told_apart),
-        cmocka_unit_test(what_is_no_model_has_its_own_sentence),
+        cmocka_unit_test(each_kind_of_wrong_file_has_its_own_message),
         cmocka_unit_test(pipes_sockets_and_devices_are_refused_at_once),
         cmocka_unit_test(opened_files_are_in_blocking_mode),
         cmocka_unit_test(tokenizers_may_be_pointers_too),

@@ -132,7 +132,7 @@ static void white_space_of_plain_content_is_kept(void **state)
     assert_trace("hermes", false, " \n ", "C( \n )");
 }
 
-static void what_may_become_markup_waits(void **state)
+static void possible_markup_is_held_back(void **state)
 {
     (void)state;
     static const struct {
@@ -491,7 +491,7 @@ static void prompts_tell_whether_they_open_reasoning(void **state)
 
 /* ------------------------------------------------------------------ JSON */
 
-static void json_is_told_from_what_is_none(void **state)
+static void json_is_distinguished_from_text(void **state)
 {
     (void)state;
     static const char *const texts[] = {
@@ -568,7 +568,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reasoning_is_told_from_content),
         cmocka_unit_test(white_space_of_plain_content_is_kept),
-        cmocka_unit_test(what_may_become_markup_waits),
+        cmocka_unit_test(possible_markup_is_held_back),
         cmocka_unit_test(every_family_reads_its_calls),
         cmocka_unit_test(schemas_decide_what_parameters_are),
         cmocka_unit_test(values_on_lines_end_with_their_line),
@@ -581,7 +581,7 @@ int main(void)
         cmocka_unit_test(an_error_of_the_sink_ends_the_feeding),
         cmocka_unit_test(families_are_found_in_templates),
         cmocka_unit_test(prompts_tell_whether_they_open_reasoning),
-        cmocka_unit_test(json_is_told_from_what_is_none),
+        cmocka_unit_test(json_is_distinguished_from_text),
         cmocka_unit_test(messages_are_collected),
     };
     if (json_parse_new(&tools, declared, sizeof declared - 1, "tools", &why) != MF_OK) return 1;

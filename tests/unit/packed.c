@@ -84,7 +84,7 @@ static json_t *manifest_json(void)
 
 /* ---------------------------------------------------------------- manifest */
 
-static void what_is_written_is_read(void **state)
+static void written_model_reads_back(void **state)
 {
     (void)state;
     struct packed_manifest made, read;
@@ -364,7 +364,7 @@ static void a_changed_bit_of_a_tensor_is_found_when_it_is_read(void **state)
     directory_free(&d);
 }
 
-static void without_memory_nothing_stays_behind(void **state)
+static void failing_allocation_leaves_nothing(void **state)
 {
     (void)state;
     struct directory d;
@@ -424,12 +424,12 @@ static void checksums_are_xxh3(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(written_model_reads_back),
         cmocka_unit_test(arrays_are_aligned_and_do_not_overlap),
         cmocka_unit_test(every_wrong_field_is_named),
         cmocka_unit_test(files_of_another_size_are_found_at_once),
         cmocka_unit_test(a_changed_bit_of_a_tensor_is_found_when_it_is_read),
-        cmocka_unit_test(without_memory_nothing_stays_behind),
+        cmocka_unit_test(failing_allocation_leaves_nothing),
         cmocka_unit_test(two_tensors_of_a_name_are_refused),
         cmocka_unit_test(checksums_are_xxh3),
     };

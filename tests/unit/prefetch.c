@@ -50,7 +50,7 @@ static unsigned tokens_at_best(const struct device *device, double share)
     return good;
 }
 
-static void it_is_on_where_it_saves_time(void **state)
+static void read_ahead_is_on_if_it_saves_time(void **state)
 {
     (void)state;
     srand(1);
@@ -63,7 +63,7 @@ static void it_is_on_where_it_saves_time(void **state)
     }
 }
 
-static void where_it_does_not_pay_trials_get_rare(void **state)
+static void trials_become_rare_if_read_ahead_does_not_pay(void **state)
 {
     (void)state;
     struct prefetch p;
@@ -156,8 +156,8 @@ static void ranks_are_trusted_by_experience(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_is_on_where_it_saves_time),
-        cmocka_unit_test(where_it_does_not_pay_trials_get_rare),
+        cmocka_unit_test(read_ahead_is_on_if_it_saves_time),
+        cmocka_unit_test(trials_become_rare_if_read_ahead_does_not_pay),
         cmocka_unit_test(without_waiting_no_trial_is_made),
         cmocka_unit_test(one_layer_is_never_read_ahead),
         cmocka_unit_test(an_incomplete_token_does_not_count),

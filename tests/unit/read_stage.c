@@ -76,7 +76,7 @@ static void both_ways_are_measured_twice(void **state)
     assert_true(stage.active);
 }
 
-static void a_change_of_the_faster_way_is_noticed(void **state)
+static void switches_when_the_other_way_becomes_faster(void **state)
 {
     (void)state;
     unsigned staged = 0;
@@ -115,7 +115,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_gain_within_noise_keeps_reads_direct, open_stage,
                                         close_stage),
         cmocka_unit_test_setup_teardown(both_ways_are_measured_twice, open_stage, close_stage),
-        cmocka_unit_test_setup_teardown(a_change_of_the_faster_way_is_noticed, open_stage,
+        cmocka_unit_test_setup_teardown(switches_when_the_other_way_becomes_faster, open_stage,
                                         close_stage),
         cmocka_unit_test(without_buffers_nothing_is_measured),
     };

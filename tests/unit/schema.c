@@ -438,7 +438,7 @@ static void take_note(void *user, const char *sentence)
     strcat(notes->text, "\n");
 }
 
-static void what_is_not_kept_is_noted(void **state)
+static void ignored_keywords_are_noted(void **state)
 {
     (void)state;
     static const struct {
@@ -540,7 +540,7 @@ int main(void)
         cmocka_unit_test(arrays_keep_to_their_items),
         cmocka_unit_test(combined_schemas_hold_together),
         cmocka_unit_test(impossible_and_unsupported_schemas_are_refused),
-        cmocka_unit_test(what_is_not_kept_is_noted),
+        cmocka_unit_test(ignored_keywords_are_noted),
         cmocka_unit_test(sizes_are_bounded),
     };
     return cmocka_run_group_tests(tests, make_vocabulary, free_vocabulary);

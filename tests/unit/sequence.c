@@ -42,7 +42,7 @@ static void cleared_sequence_equals_a_new_one(void **state)
     }
 }
 
-static void attention_alone_can_be_cut_back(void **state)
+static void attention_only_model_can_be_truncated(void **state)
 {
     (void)state;
     struct tiny_engine t;
@@ -540,7 +540,7 @@ static void damage(struct tiny_model *tiny, const char *name, uint32_t layer, si
 }
 
 /* Weights that are not numbers: named after the first step, wherever they are. */
-static void numbers_that_are_none_are_refused(void **state)
+static void malformed_numbers_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -586,7 +586,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cleared_sequence_equals_a_new_one),
-        cmocka_unit_test(attention_alone_can_be_cut_back),
+        cmocka_unit_test(attention_only_model_can_be_truncated),
         cmocka_unit_test(hybrids_can_only_be_cleared),
         cmocka_unit_test(a_rehearsal_leaves_no_trace),
         cmocka_unit_test(sequences_are_independent),
@@ -598,7 +598,7 @@ int main(void)
         cmocka_unit_test(engine_room_and_sequences_take_what_was_computed),
         cmocka_unit_test(generating_within_a_page_allocates_nothing),
         cmocka_unit_test(work_is_counted),
-        cmocka_unit_test(numbers_that_are_none_are_refused),
+        cmocka_unit_test(malformed_numbers_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

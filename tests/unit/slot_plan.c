@@ -41,7 +41,7 @@ static void with_room_for_all_the_plan_is_resident(void **state)
 }
 
 /* Tight budgets put all layers into one class of the largest size. */
-static void the_least_is_one_class(void **state)
+static void smallest_plan_has_one_class(void **state)
 {
     (void)state;
     static const uint64_t bytes[LAYERS] = { 100, 100, 300, 100, 200, 200 };
@@ -101,7 +101,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(with_room_for_all_the_plan_is_resident),
-        cmocka_unit_test(the_least_is_one_class),
+        cmocka_unit_test(smallest_plan_has_one_class),
         cmocka_unit_test(no_budget_is_exceeded),
         cmocka_unit_test(sizes_beyond_64_bits_are_refused),
     };

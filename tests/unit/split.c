@@ -109,7 +109,7 @@ static void intersections_of_classes_are_matched(void **state)
 }
 
 /* PCRE2 takes a script's name for all characters that are used with it. */
-static void a_script_is_its_own_characters(void **state)
+static void script_class_matches_only_its_characters(void **state)
 {
     (void)state;
     assert_split("\\p{Han}+", "世、界。", "世|、|界|。");
@@ -135,7 +135,7 @@ static void gaps_and_matches_can_be_dropped(void **state)
     assert_split("(?=b)\\K", "ab", "ab");
 }
 
-static void a_look_ahead_ends_with_the_piece(void **state)
+static void lookahead_stops_at_the_end_of_a_piece(void **state)
 {
     (void)state;
     struct splitter splitter = { 0 };
@@ -159,7 +159,7 @@ static void assert_refused(const char *pattern, const char *reason)
     splitter_free(&splitter);
 }
 
-static void what_is_not_understood_is_refused(void **state)
+static void unsupported_patterns_are_refused(void **state)
 {
     (void)state;
     assert_refused("(a", "cannot be used");
@@ -338,10 +338,10 @@ int main(void)
         cmocka_unit_test(mongolian_vowel_separator_is_no_space),
         cmocka_unit_test(white_space_is_unicodes),
         cmocka_unit_test(intersections_of_classes_are_matched),
-        cmocka_unit_test(a_script_is_its_own_characters),
+        cmocka_unit_test(script_class_matches_only_its_characters),
         cmocka_unit_test(gaps_and_matches_can_be_dropped),
-        cmocka_unit_test(a_look_ahead_ends_with_the_piece),
-        cmocka_unit_test(what_is_not_understood_is_refused),
+        cmocka_unit_test(lookahead_stops_at_the_end_of_a_piece),
+        cmocka_unit_test(unsupported_patterns_are_refused),
         cmocka_unit_test(a_costly_pattern_is_stopped),
         cmocka_unit_test(a_group_may_match_a_long_text),
         cmocka_unit_test(by_hand_is_the_same_as_by_pcre2),

@@ -119,7 +119,7 @@ static void a_full_pool_says_what_holds_it(void **state)
 }
 
 /* Layers, keys and values, and the three parts of a recurrent state: none overlaps another. */
-static void layers_of_a_block_lie_apart(void **state)
+static void layers_of_a_block_do_not_overlap(void **state)
 {
     (void)state;
     struct bench b;
@@ -518,7 +518,7 @@ int main(void)
         cmocka_unit_test(pages_are_counted_up),
         cmocka_unit_test(a_block_is_free_after_its_last_holder),
         cmocka_unit_test(a_full_pool_says_what_holds_it),
-        cmocka_unit_test(layers_of_a_block_lie_apart),
+        cmocka_unit_test(layers_of_a_block_do_not_overlap),
         cmocka_unit_test(a_feed_counts_when_it_is_committed),
         cmocka_unit_test(too_many_tokens_are_refused_before_anything_happens),
         cmocka_unit_test(a_sequence_with_recurrent_layers_can_only_be_cleared),

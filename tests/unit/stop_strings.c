@@ -35,7 +35,7 @@ static struct stop_strings *open_stops(const char *const *strings, size_t count)
     return stops;
 }
 
-static void text_comes_out_as_soon_as_it_is_certain(void **state)
+static void text_is_emitted_as_soon_as_it_is_certain(void **state)
 {
     (void)state;
     const char *strings[] = { "\nUser:" };
@@ -134,7 +134,7 @@ static void without_stop_strings_text_is_not_held_back(void **state)
     stop_strings_free(stops);
 }
 
-static void wrong_strings_and_no_memory(void **state)
+static void wrong_strings_and_failing_allocations_are_reported(void **state)
 {
     (void)state;
     struct stop_strings *stops;
@@ -166,10 +166,10 @@ static void wrong_strings_and_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_comes_out_as_soon_as_it_is_certain),
+        cmocka_unit_test(text_is_emitted_as_soon_as_it_is_certain),
         cmocka_unit_test(every_cut_gives_the_same_answer),
         cmocka_unit_test(without_stop_strings_text_is_not_held_back),
-        cmocka_unit_test(wrong_strings_and_no_memory),
+        cmocka_unit_test(wrong_strings_and_failing_allocations_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,7 +52,7 @@ struct relay {
 };
 
 /* Each round every worker writes the sum of what all wrote in the round before, plus its index.
- * A worker that passes a barrier early reads a stale slot, and the sums differ for good. */
+ * A worker that passes a barrier early reads a stale cell, and the sums differ for good. */
 static void run_relay(void *argument, struct worker worker)
 {
     struct relay *relay = argument;
@@ -112,7 +112,7 @@ static void sleepers_are_woken(void **state)
     thread_pool_free(pool);
 }
 
-static void what_the_caller_wrote_is_seen_and_back(void **state)
+static void task_sees_writes_of_the_caller_and_back(void **state)
 {
     (void)state;
     struct thread_pool *pool = pool_of(3);
@@ -224,7 +224,7 @@ int main(void)
         cmocka_unit_test(every_worker_runs_once_per_run),
         cmocka_unit_test(barriers_order_plain_memory),
         cmocka_unit_test(sleepers_are_woken),
-        cmocka_unit_test(what_the_caller_wrote_is_seen_and_back),
+        cmocka_unit_test(task_sees_writes_of_the_caller_and_back),
         cmocka_unit_test(signals_are_left_to_the_caller),
         cmocka_unit_test(shares_cover_everything_once),
         cmocka_unit_test(everything_is_handed_out_once),

@@ -57,7 +57,7 @@ static void merges_go_by_rank_then_from_the_left(void **state)
     tokenizer_free(t);
 }
 
-static void both_spellings_of_merges_are_one(void **state)
+static void both_notations_of_merges_are_equal(void **state)
 {
     (void)state;
     struct tokenizer *t = small_tokenizer("{" BYTE_LEVEL ",'model':{'type':'BPE','vocab':{" LETTERS
@@ -87,7 +87,7 @@ static void whole_pieces_may_need_no_merges(void **state)
     tokenizer_free(t);
 }
 
-static void bytes_fall_back(void **state)
+static void unknown_text_falls_back_to_bytes(void **state)
 {
     (void)state;
     /* U+FFFD is ï¿½ in the byte alphabet. */
@@ -202,7 +202,7 @@ static void added_tokens_may_be_looked_for_after_nfc(void **state)
 
 /* ----------------------------------------------------------------- vectors, BPE */
 
-static void vectors_of_the_small_vocabulary(void **state)
+static void small_vocabulary_matches_its_vectors(void **state)
 {
     (void)state;
     char path[PATH_CAPACITY];
@@ -342,7 +342,7 @@ static void nfc_leaves_other_bytes_alone(void **state)
 
 /* What text_is_nfc takes for granted holds for every character: alone it is in NFC, it is
  * no mark, and it is never the later part of a composition. */
-static void characters_taken_for_stable_are(void **state)
+static void nfc_quick_check_is_right(void **state)
 {
     (void)state;
     size_t stable = 0;
@@ -495,19 +495,19 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(merges_go_by_rank_then_from_the_left),
-        cmocka_unit_test(both_spellings_of_merges_are_one),
+        cmocka_unit_test(both_notations_of_merges_are_equal),
         cmocka_unit_test(whole_pieces_may_need_no_merges),
-        cmocka_unit_test(bytes_fall_back),
+        cmocka_unit_test(unknown_text_falls_back_to_bytes),
         cmocka_unit_test(added_tokens_are_leftmost_and_longest),
         cmocka_unit_test(a_special_token_cannot_be_forged),
         cmocka_unit_test(added_tokens_strip_and_stand_alone),
         cmocka_unit_test(added_tokens_may_be_looked_for_after_nfc),
-        cmocka_unit_test(vectors_of_the_small_vocabulary),
+        cmocka_unit_test(small_vocabulary_matches_its_vectors),
         cmocka_unit_test(pieces_are_merged_as_defined),
         cmocka_unit_test(any_bytes_come_back),
         cmocka_unit_test(text_comes_back_in_nfc),
         cmocka_unit_test(nfc_leaves_other_bytes_alone),
-        cmocka_unit_test(characters_taken_for_stable_are),
+        cmocka_unit_test(nfc_quick_check_is_right),
         cmocka_unit_test(a_stream_gives_whole_characters),
         cmocka_unit_test(time_grows_with_the_text),
         cmocka_unit_test(threads_may_share_a_tokenizer),

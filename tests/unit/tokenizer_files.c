@@ -177,7 +177,7 @@ static size_t write_ranks(char *out, size_t capacity)
     return length;
 }
 
-static void kimi_has_ranks_and_no_merges(void **state)
+static void kimi_vocabulary_uses_ranks(void **state)
 {
     (void)state;
     static char ranks[8192];
@@ -292,7 +292,7 @@ static void tables_give_a_tokenizer(void **state)
     assert_non_null(strstr(why.text, "bert"));
 }
 
-static void bytes_alone_can_decode(void **state)
+static void vocabulary_of_plain_bytes_decodes(void **state)
 {
     (void)state;
     static const struct text_span tokens[] = { SPAN("\xF0\x9F"), SPAN(""), SPAN(" a") };
@@ -402,7 +402,7 @@ static void expect_packed_refusal(const char *name, const void *bytes, size_t co
         fail_msg("\"%s\" (%s), nothing of \"%s\"", why.text, mf_status_name(status), says);
 }
 
-static void ancestors_lies_are_refused(void **state)
+static void inconsistent_ancestors_files_are_refused(void **state)
 {
     (void)state;
     struct byte_writer w = { 0 };
@@ -442,12 +442,12 @@ int main(void)
         cmocka_unit_test(wrong_files_get_a_sentence),
         cmocka_unit_test(a_cut_file_is_refused),
         cmocka_unit_test(a_directory_may_ask_for_bos),
-        cmocka_unit_test(kimi_has_ranks_and_no_merges),
+        cmocka_unit_test(kimi_vocabulary_uses_ranks),
         cmocka_unit_test(every_failing_read_is_reported),
         cmocka_unit_test(tables_give_a_tokenizer),
-        cmocka_unit_test(bytes_alone_can_decode),
+        cmocka_unit_test(vocabulary_of_plain_bytes_decodes),
         cmocka_unit_test(ancestors_tokenizers_are_read),
-        cmocka_unit_test(ancestors_lies_are_refused),
+        cmocka_unit_test(inconsistent_ancestors_files_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,7 +85,7 @@ static void wrong_arguments_are_refused(void **state)
 
 /* ------------------------------------------------------------ descriptions */
 
-static void plan_says_what_lives_where(void **state)
+static void plan_itemises_memory(void **state)
 {
     mf_plan plan = MF_PLAN_INIT;
     mf_plan_options options = MF_PLAN_OPTIONS_INIT;
@@ -217,7 +217,7 @@ int main(void)
         cmocka_unit_test(struct_size_zero_is_refused_by_name),
         cmocka_unit_test(shorter_structs_are_filled_as_far_as_they_go),
         cmocka_unit_test(wrong_arguments_are_refused),
-        cmocka_unit_test(plan_says_what_lives_where),
+        cmocka_unit_test(plan_itemises_memory),
         cmocka_unit_test(shape_of_a_description_is_that_of_the_model),
         cmocka_unit_test(recorded_routes_can_be_replayed),
         cmocka_unit_test(rehearsal_leaves_the_sequence_as_it_was),
