@@ -2,54 +2,10 @@
 # The conversation of `moeflux run`, in a real terminal (tmux): several turns, Ctrl-C,
 # commands, /save and /load, pasted text, completion, a resized window, Ctrl-D.
 #     chat.sh PROGRAM
-set -u
 program=$1
-command -v tmux > /dev/null || { echo 'SKIPPED: tmux is not installed' >&2; exit 77; }
+. "$(dirname "$0")/screen.sh"
 
-home=$(mktemp -d)
-socket=moeflux-test-$$
-mux() { tmux -L "$socket" -f /dev/null "$@"; }
-trap 'mux kill-server 2> /dev/null; rm -r "$home"' EXIT
-
-screen() { mux capture-pane -p -S - -t chat; }
-
-fail() {
-    echo "FAILED: $1; the screen was:" >&2
-    screen >&2
-    exit 1
-}
-
-# wait_for TEXT [SECONDS]: until the text stands on the screen.
-wait_for() {
-    tries=$((${2:-120} * 10))
-    while ! screen | grep -qF -- "$1"; do
-        tries=$((tries - 1))
-        [ $tries -gt 0 ] || fail "\"$1\" did not appear"
-        sleep 0.1
-    done
-}
-
-# The last line that is not empty is an empty prompt: the answer is complete.
-wait_for_prompt() {
-    tries=1200
-    until [ "$(screen | grep -v '^ *$' | tail -n 1)" = '>' ]; do
-        tries=$((tries - 1))
-        [ $tries -gt 0 ] || fail 'no prompt'
-        sleep 0.1
-    done
-}
-
-type_line() { mux send-keys -t chat -l "$1" && mux send-keys -t chat Enter; }
-has() { screen | grep -qF -- "$1" || fail "\"$1\" is missing"; }
-start() {
-    mux new-session -d -s chat -x 80 -y 50 \
-        "env HOME=$home TERM=screen '$program' run --temp 0 --backend reference $* ; echo status \$?; sleep 600"
-    wait_for '/help shows the commands'
-    wait_for_prompt
-}
-
-mux new-session -d -s keep 'sleep 1000' # a server between the conversations
-start --no-think
+start_chat --backend reference --no-think
 type_line 'What is the capital of Japan?'
 wait_for 'The capital of Japan is Tokyo.'
 wait_for ' prompt tokens at '
@@ -134,7 +90,6 @@ wait_for_prompt
 mux send-keys -t chat C-d
 wait_for 'status 0'
 [ -s "$home/.local/state/moeflux/history" ] || fail 'the history was not kept'
-mux kill-session -t chat
 
 # The line editor's signals have been seen by now.  ThreadSanitizer delays signals until a thread
 # calls the C library, so that Ctrl-Z does not stop the job, and generates about a token a second.
@@ -144,6 +99,7 @@ if ldd "$program" | grep -q libtsan; then
 fi
 
 # Ctrl-Z stops the job, and the line goes on with it; after SIGTERM the terminal echoes again.
+mux kill-session -t chat
 mux new-session -d -s chat -x 80 -y 50 "bash -c 'set -m; HOME=$home TERM=screen $program run \
     --temp 0 --backend reference --no-think; echo stopped \$?; fg; echo status \$?; sleep 600'"
 wait_for_prompt
@@ -160,23 +116,21 @@ echoes && fail 'the terminal echoes while the line editor does'
 kill -TERM "$(pgrep -n -f "^$program run --temp 0 --backend reference --no-think\$")"
 wait_for 'status 143'
 echoes || fail 'the echo is off after SIGTERM'
-mux kill-session -t chat
 
 # Ctrl-C ends an answer that would go on for long, and not the program.
-start --no-think --ignore-eos
+start_chat --backend reference --no-think --ignore-eos
 type_line 'Continue this story: The little fox found a golden key in the snow.'
 sleep 1
 mux send-keys -t chat C-c
-wait_for "(stopped)" 30
+wait_for "(stopped)"
 wait_for_prompt
 type_line '/reset'
 wait_for 'the conversation is empty'
 type_line '/quit'
 wait_for 'status 0'
-mux kill-session -t chat
 
 # Reasoning can be folded into a line.
-start
+start_chat --backend reference
 type_line '/fold'
 wait_for 'reasoning is folded'
 type_line 'What is 27 + 45?'
@@ -190,20 +144,14 @@ type_line 'What is 31 + 12?'
 wait_for 'ones: 1 + 2'
 wait_for_prompt
 screen | grep -qF '<think>' && fail 'markup was shown'
-mux kill-session -t chat
 
 # A bar while a long prompt is read, gone afterwards; Ctrl-C ends a single answer with 130.
 head -c 12000 "$MOEFLUX_SOURCE/tests/fixtures/pebble/heldout.txt" > "$home/long.txt"
-mux new-session -d -s chat -x 80 -y 50 "env HOME=$home TERM=screen '$program' run --raw \
-    -f $home/long.txt --ignore-eos --temp 0 -n 900 --backend reference; echo status \$?; sleep 600"
+start "env HOME=$home TERM=screen '$program' run --raw -f $home/long.txt --ignore-eos --temp 0 \
+    -n 900 --backend reference"
 wait_for 'reading '
 wait_for ' tokens/s'
-tries=600
-while screen | grep -qF 'reading '; do
-    tries=$((tries - 1))
-    [ $tries -gt 0 ] || fail 'the bar is still there'
-    sleep 0.1
-done
+wait_until 'the bar is still there' lacks 'reading '
 sleep 0.3
 mux send-keys -t chat C-c
 wait_for 'status 130'

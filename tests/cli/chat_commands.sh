@@ -2,51 +2,11 @@
 # Commands of the conversation that change it: /retry, /undo, /set, /clear, /bye, /?, several
 # results of tools, and a context that becomes too short.
 #     chat_commands.sh PROGRAM
-set -u
 program=$1
-command -v tmux > /dev/null || { echo 'SKIPPED: tmux is not installed' >&2; exit 77; }
+. "$(dirname "$0")/screen.sh"
+columns=100
 
-home=$(mktemp -d)
-socket=moeflux-commands-$$
-mux() { tmux -L "$socket" -f /dev/null "$@"; }
-trap 'mux kill-server 2> /dev/null; rm -r "$home"' EXIT
-
-screen() { mux capture-pane -p -S - -t chat; }
-
-fail() {
-    echo "FAILED: $1; the screen was:" >&2
-    screen >&2
-    exit 1
-}
-
-wait_for() {
-    tries=300
-    while ! screen | grep -qF -- "$1"; do
-        tries=$((tries - 1))
-        [ $tries -gt 0 ] || fail "\"$1\" did not appear"
-        sleep 0.1
-    done
-}
-
-wait_for_count() { # of lines with the text
-    tries=300
-    while [ "$(screen | grep -cF -- "$1")" -lt "$2" ]; do
-        tries=$((tries - 1))
-        [ $tries -gt 0 ] || fail "\"$1\" did not appear $2 times"
-        sleep 0.1
-    done
-}
-
-type_line() { mux send-keys -t chat -l "$1" && mux send-keys -t chat Enter; }
-start() {
-    mux kill-session -t chat 2> /dev/null
-    mux new-session -d -s chat -x 100 -y 50 \
-        "env HOME=$home TERM=screen '$program' run --temp 0 --no-think $* ; echo status \$?; sleep 600"
-    wait_for '/help shows the commands'
-}
-
-mux new-session -d -s keep 'sleep 1000'
-start
+start_chat --no-think
 type_line 'What is the capital of Japan?'
 wait_for_count ' prompt tokens at ' 1
 type_line '/retry'
@@ -81,7 +41,7 @@ cat > "$home/calls.json" << 'END'
 {"id":"1","type":"function","function":{"name":"weather","arguments":{"city":"Rome"}}},
 {"id":"2","type":"function","function":{"name":"weather","arguments":{"city":"Oslo"}}}]}]}
 END
-start -n 4
+start_chat --no-think -n 4
 type_line "/load $home/calls.json"
 wait_for 'loaded: 2 messages'
 type_line '/tool sunny'
@@ -92,13 +52,13 @@ wait_for ' prompt tokens at '
 wait_for '(stopped after 4 tokens: -n)'
 
 # A full context: the oldest turns are dropped, or with --no-trim the message is refused.
-start -c 64 -n 8
+start_chat --no-think -c 64 -n 8
 for i in 1 2 3; do
     type_line 'What is the capital of Japan, and what is it called?'
     wait_for_count ' prompt tokens at ' $i
 done
 wait_for 'oldest messages are dropped'
-start -c 64 -n 8 --no-trim
+start_chat --no-think -c 64 -n 8 --no-trim
 type_line 'What is the capital of Japan, and what is it called?'
 wait_for_count ' prompt tokens at ' 1
 type_line 'What is the capital of Japan, and what is it called?'

@@ -2,45 +2,13 @@
 # What a terminal shows and how it is left: input without a UTF-8 locale, Ctrl-C above the last
 # row of the input, echo after signals, control characters, words at the end of a line.
 #     terminal.sh PROGRAM
-set -u
 program=$1
-command -v tmux > /dev/null || { echo 'SKIPPED: tmux is not installed' >&2; exit 77; }
-
-home=$(mktemp -d)
-socket=moeflux-terminal-$$
-mux() { tmux -u -L "$socket" -f /dev/null "$@"; }
-trap 'mux kill-server 2> /dev/null; rm -r "$home"' EXIT
-
-screen() { mux capture-pane -p -S - -t chat; }
-
-fail() {
-    echo "FAILED: $1; the screen was:" >&2
-    screen >&2
-    exit 1
-}
-
-wait_for() {
-    tries=300
-    while ! screen | grep -qF -- "$1"; do
-        tries=$((tries - 1))
-        [ $tries -gt 0 ] || fail "\"$1\" did not appear"
-        sleep 0.1
-    done
-}
-
-type_line() { mux send-keys -t chat -l "$1" && mux send-keys -t chat Enter; }
-
-# start COLUMNS COMMAND: in a session of its own.
-start() {
-    mux kill-session -t chat 2> /dev/null
-    mux new-session -d -s chat -x "$1" -y 40 "$2; sleep 600"
-}
-
-mux new-session -d -s keep 'sleep 1000'
+. "$(dirname "$0")/screen.sh"
 clean="env -u LANG -u LC_ALL -u LC_CTYPE HOME=$home TERM=screen"
 
 # Letters outside ASCII arrive without a UTF-8 locale.
-start 80 "$clean '$program' run --temp 0 -n 4 --no-think"
+columns=80
+start "$clean '$program' run --temp 0 -n 4 --no-think"
 wait_for '/help shows the commands'
 type_line 'Grüße 日本'
 wait_for ' prompt tokens at '
@@ -49,7 +17,8 @@ wait_for 'saved: 2 messages'
 grep -q 'Grüße 日本\|Gr\\u00fc\\u00dfe \\u65e5\\u672c' "$home/talk.json" || fail 'letters were lost'
 
 # Ctrl-C in the first of several rows: the next prompt stands below them all.
-start 60 "$clean '$program' run --temp 0 -n 4 --no-think"
+columns=60
+start "$clean '$program' run --temp 0 -n 4 --no-think"
 wait_for '/help shows the commands'
 words=$(printf 'word%.0s ' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30)
 mux send-keys -t chat -l "$words"
@@ -59,20 +28,19 @@ mux send-keys -t chat C-a
 sleep 0.3
 mux send-keys -t chat C-c
 sleep 0.5
-[ "$(screen | grep -v '^ *$' | tail -n 1)" = '>' ] || fail 'the prompt is not below the line'
+awaits_input || fail 'the prompt is not below the line'
 [ "$(screen | tr -d '\n' | grep -o word | wc -l)" = 30 ] || fail 'the line that was given up is damaged'
 
 # Echo is on again after signals that end or stop the process, under a shell that does not see to it.
+answers() {
+    pid=$(pgrep -n -f "ignore-eos --raw -n 4000 Once upon" 2> /dev/null) &&
+        mux display -p -t chat '#{pane_tty}' | xargs -I@ stty -F @ -a 2> /dev/null | grep -q -- '-echo '
+}
 for signal in TERM QUIT TSTP; do
-    start 80 "$clean sh"
+    columns=80
+    start "$clean sh"
     type_line "'$program' run --temp 0 --backend reference --ignore-eos --raw -n 4000 'Once upon'"
-    tries=100
-    until pid=$(pgrep -n -f "ignore-eos --raw -n 4000 Once upon" 2> /dev/null) &&
-        mux display -p -t chat '#{pane_tty}' | xargs -I@ stty -F @ -a 2> /dev/null | grep -q -- '-echo '; do
-        tries=$((tries - 1))
-        [ $tries -gt 0 ] || fail 'the answer did not begin'
-        sleep 0.1
-    done
+    wait_until 'the answer did not begin' answers
     kill -$signal "$pid"
     sleep 1
     tty=$(mux display -p -t chat '#{pane_tty}')
@@ -82,7 +50,8 @@ done
 
 # Control characters of an answer are shown, not obeyed; in a pipe the bytes are exact.
 printf 'root ::= "\\x1b[31mRED\\x1b]0;pwned\\x07 \\x1b[2J\\u009b1m"' > "$home/esc.gbnf"
-start 80 "$clean '$program' run -q --no-think --grammar $home/esc.gbnf hi"
+columns=80
+start "$clean '$program' run -q --no-think --grammar $home/esc.gbnf hi"
 wait_for '\x1b[31mRED\x1b]0;pwned\x07 \x1b[2J\u009b1m'
 [ "$(mux display -p -t chat '#{pane_title}')" != pwned ] || fail 'the title was set'
 [ "$("$program" run -q --no-think --grammar "$home/esc.gbnf" hi | od -An -tx1 | tr -d ' \n' | head -c 10)" = 1b5b33316d ] ||
@@ -98,7 +67,8 @@ grep -q "$(printf '\033')" "$home/inspected" && fail 'inspect shows a control ch
 
 # Words are not cut at the end of a line, except in a pipe, where no line is broken.
 printf 'root ::= "alpha bravo charlie delta echo foxtrot golf hotel india juliet kilo lima mike"' > "$home/words.gbnf"
-start 40 "$clean '$program' run -q --no-think --grammar $home/words.gbnf hi"
+columns=40
+start "$clean '$program' run -q --no-think --grammar $home/words.gbnf hi"
 wait_for 'lima mike'
 for word in alpha bravo charlie delta foxtrot hotel india juliet kilo; do
     screen | grep -qw "$word" || fail "$word was cut"
