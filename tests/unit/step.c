@@ -93,7 +93,7 @@ static void wrong_parts_are_refused_together(void **state)
 }
 
 struct canceller {
-    mf_sequence *whom;
+    mf_sequence *target;
     int layers, at;
 };
 
@@ -103,7 +103,7 @@ static void cancel_later(void *user, uint32_t layer, struct routes *routes, size
     (void)layer;
     (void)routes;
     (void)rows;
-    if (++c->layers == c->at) mf_sequence_cancel(c->whom);
+    if (++c->layers == c->at) mf_sequence_cancel(c->target);
 }
 
 static void a_part_is_cancelled_alone(void **state)
@@ -117,7 +117,7 @@ static void a_part_is_cancelled_alone(void **state)
     float *expected = tiny_all_logits(&t, tokens, 60, 0);
     for (int at = 1; at <= 3; at++) { /* of four layers; behind the last none is asked for */
         mf_sequence *goes = tiny_sequence(&t, 0), *stops = tiny_sequence(&t, 0);
-        struct canceller c = { .whom = stops, .at = at };
+        struct canceller c = { .target = stops, .at = at };
         struct observer observer = { .user = &c, .routes = cancel_later };
         tiny_feed(stops, tokens, 30);
         goes->sequence.observer = &observer;
