@@ -5,31 +5,18 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "chat/template.h"
+#include "support/fixture_files.h"
 #include "support/one_call.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-static const char *root; /* of the fixtures' templates directory */
 static mf_error why;
 
 static void must(mf_status status)
 {
     if (status != MF_OK) fail_msg("%s (%s)", why.text, why.origin);
-}
-
-static void fixture_path(char out[PATH_CAPACITY], const char *name)
-{
-    must(path_join(out, PATH_CAPACITY, root, name, &why));
-}
-
-static char *read_fixture(const char *name, size_t *length)
-{
-    char path[PATH_CAPACITY], *text;
-    fixture_path(path, name);
-    must(file_read_whole_new(&text, length, &files_posix, path, 16 << 20, &why));
-    return text;
 }
 
 static json_t *read_json(const char *name)
@@ -233,15 +220,7 @@ static void every_published_template_renders_every_case(void **state)
 
 int main(void)
 {
-    static char directory[PATH_CAPACITY];
-    const char *fixtures = getenv("MOEFLUX_FIXTURES");
-    if (!fixtures) {
-        fprintf(stderr, "SKIPPED: MOEFLUX_FIXTURES is not set; it names the directory that holds "
-                        "templates/\n");
-        return EXIT_SKIPPED;
-    }
-    snprintf(directory, sizeof directory, "%s/templates", fixtures);
-    root = directory;
+    if (!fixtures_choose("templates")) return EXIT_SKIPPED;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_small_template_renders),
         cmocka_unit_test(every_published_template_renders_every_case),

@@ -5,26 +5,18 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "chat/output_parser.h"
+#include "support/fixture_files.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-static const char *root; /* of the fixtures' toolcalls directory */
 static json_t *tools;
 static mf_error why;
 
 static void must(mf_status status)
 {
     if (status != MF_OK) fail_msg("%s (%s)", why.text, why.origin);
-}
-
-static char *read_fixture(const char *name, size_t *length)
-{
-    char path[PATH_CAPACITY], *text;
-    must(path_join(path, sizeof path, root, name, &why));
-    must(file_read_whole_new(&text, length, &files_posix, path, 1 << 24, &why));
-    return text;
 }
 
 /* ------------------------------------------------------------------ comparing */
@@ -160,7 +152,7 @@ static void every_output_means_what_it_should(void **state)
     for (size_t i = 0; output_family_at(i); i++) {
         char name[128], path[PATH_CAPACITY];
         snprintf(name, sizeof name, "%s.jsonl", output_family_name(output_family_at(i)));
-        must(path_join(path, sizeof path, root, name, &why));
+        fixture_path(path, name);
         if (access(path, R_OK) != 0) continue;
         char *text = read_fixture(name, &length);
         for (char *at = text, *end; (end = strchr(at, '\n')); at = end + 1, count++) {
@@ -204,15 +196,7 @@ static void published_templates_name_their_family(void **state)
 
 int main(void)
 {
-    static char directory[PATH_CAPACITY];
-    const char *fixtures = getenv("MOEFLUX_FIXTURES");
-    if (!fixtures) {
-        fprintf(stderr, "SKIPPED: MOEFLUX_FIXTURES is not set; it names the directory that holds "
-                        "toolcalls/\n");
-        return EXIT_SKIPPED;
-    }
-    snprintf(directory, sizeof directory, "%s/toolcalls", fixtures);
-    root = directory;
+    if (!fixtures_choose("toolcalls")) return EXIT_SKIPPED;
     size_t length;
     char *text = read_fixture("tools.json", &length);
     must(json_parse_new(&tools, text, length, "tools.json", &why));

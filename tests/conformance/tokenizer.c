@@ -9,30 +9,18 @@
 #include "tokenizer/json_scan.h"
 #include "tokenizer/split.h"
 #include "tokenizer/tokenizer.h"
+#include "support/fixture_files.h"
 #include "support/one_call.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-static const char *root; /* of the fixtures' tokenizers directory */
 static mf_error why;
 
 static void must(mf_status status)
 {
     if (status != MF_OK) fail_msg("%s (%s)", why.text, why.origin);
-}
-
-static void fixture_path(char out[PATH_CAPACITY], const char *name)
-{
-    must(path_join(out, PATH_CAPACITY, root, name, &why));
-}
-
-static char *read_fixture(const char *name, size_t *length)
-{
-    char path[PATH_CAPACITY];
-    fixture_path(path, name);
-    return vectors_read(path, length);
 }
 
 static size_t for_each_line(const char *name, void (*check)(const json_t *line, const void *with),
@@ -498,14 +486,7 @@ static void vocabularies_of_gguf_give_the_same_ids(void **state)
 
 int main(void)
 {
-    const char *fixtures = getenv("MOEFLUX_FIXTURES");
-    static char path[PATH_CAPACITY];
-    if (!fixtures) {
-        print_error("SKIPPED: MOEFLUX_FIXTURES does not name the directory of the fixtures\n");
-        return EXIT_SKIPPED;
-    }
-    must(path_join(path, sizeof path, fixtures, "tokenizers", &why));
-    root = path;
+    if (!fixtures_choose("tokenizers")) return EXIT_SKIPPED;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_of_tokenizer_json_are_the_reference_s),
         cmocka_unit_test(ids_without_nfc_are_the_reference_s),

@@ -23,36 +23,6 @@ static void require(bool holds, const char *what, const struct answer_form *form
     abort();
 }
 
-static int32_t random_allowed(struct grammar_matcher *matcher, struct random *random)
-{
-    const uint64_t *mask = matcher_mask(matcher);
-    int32_t start = (int32_t)(random_next(random) % vocabulary.count);
-    for (size_t i = 0; i < vocabulary.count; i++) {
-        int32_t token = (int32_t)(((size_t)start + i) % vocabulary.count);
-        if (token != vocabulary.end_token && (mask[token / 64] >> (token % 64) & 1)) return token;
-    }
-    return -1;
-}
-
-/* The text of an answer; false: it would be too long. */
-static bool generate(struct grammar_matcher *matcher, struct random *random,
-                     const struct answer_form *form)
-{
-    length = 0;
-    for (int i = 0; i < 60; i++) {
-        int32_t token = random_allowed(matcher, random);
-        if (token < 0) break;
-        require(matcher_accept(matcher, token), "a token was refused", form);
-        memcpy(text + length, vocabulary.texts[token], vocabulary.lengths[token]);
-        length += vocabulary.lengths[token];
-    }
-    size_t rest = matcher_closing_text(matcher, text + length, sizeof text - length);
-    if (rest > sizeof text - length) return false;
-    require(matcher_accept_bytes(matcher, text + length, rest), "not closed", form);
-    length += rest;
-    return true;
-}
-
 static void read_back(const struct answer_form *form, size_t step)
 {
     struct output_message message = { 0 };
@@ -103,7 +73,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             MF_OK) {
         struct random random;
         random_seed(&random, size);
-        if (generate(matcher, &random, &form)) {
+        length = test_vocabulary_write(&vocabulary, matcher, &random, 60, text, sizeof text);
+        if (length > 0) {
             read_back(&form, SIZE_MAX);
             read_back(&form, 1);
         }

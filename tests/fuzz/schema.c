@@ -19,33 +19,12 @@ static void require(bool holds, const char *what, const char *text, size_t lengt
     abort();
 }
 
-static int32_t random_allowed(struct grammar_matcher *matcher, struct random *random)
-{
-    const uint64_t *mask = matcher_mask(matcher);
-    int32_t start = (int32_t)(random_next(random) % vocabulary.count);
-    for (size_t i = 0; i < vocabulary.count; i++) {
-        int32_t token = (int32_t)(((size_t)start + i) % vocabulary.count);
-        if (token != vocabulary.end_token && (mask[token / 64] >> (token % 64) & 1)) return token;
-    }
-    return -1;
-}
-
 static void generate(struct grammar_matcher *matcher, struct random *random)
 {
     static char text[1 << 16];
-    size_t length = 0;
-    for (int i = 0; i < 60; i++) {
-        int32_t token = random_allowed(matcher, random);
-        if (token < 0) break;
-        require(matcher_accept(matcher, token), "a token was refused after", text, length);
-        memcpy(text + length, vocabulary.texts[token], vocabulary.lengths[token]);
-        length += vocabulary.lengths[token];
-    }
-    size_t rest = matcher_closing_text(matcher, text + length, sizeof text - length);
-    if (rest > sizeof text - length) return;
-    require(matcher_accept_bytes(matcher, text + length, rest), "not closed", text, length + rest);
-    length += rest;
+    size_t length = test_vocabulary_write(&vocabulary, matcher, random, 60, text, sizeof text);
     json_error_t problem;
+    if (length == 0) return;
     json_t *value = json_loadb(text, length, JSON_DECODE_ANY, &problem);
     require(value != NULL, problem.text, text, length);
     json_decref(value);

@@ -76,3 +76,40 @@ void test_vocabulary_release(struct test_vocabulary *fixture)
     free(fixture->texts);
     free(fixture->lengths);
 }
+
+int32_t test_vocabulary_draw(const struct test_vocabulary *fixture, struct grammar_matcher *matcher,
+                             struct random *random)
+{
+    const uint64_t *mask = matcher_mask(matcher);
+    size_t start = random_next(random) % fixture->count;
+    for (size_t i = 0; i < fixture->count; i++) {
+        int32_t token = (int32_t)((start + i) % fixture->count);
+        if (token != fixture->end_token && (mask[token / 64] >> (token % 64) & 1)) return token;
+    }
+    return -1;
+}
+
+static void require(bool holds, const char *what, const char *text, size_t length)
+{
+    if (holds) return;
+    fprintf(stderr, "%s: %.*s\n", what, (int)length, text);
+    abort();
+}
+
+size_t test_vocabulary_write(const struct test_vocabulary *fixture, struct grammar_matcher *matcher,
+                             struct random *random, size_t count, char *out, size_t capacity)
+{
+    size_t length = 0;
+    for (size_t i = 0; i < count && capacity - length > sizeof *fixture->texts; i++) {
+        int32_t token = test_vocabulary_draw(fixture, matcher, random);
+        if (token < 0) break;
+        require(matcher_accept(matcher, token), "a token was refused after", out, length);
+        memcpy(out + length, fixture->texts[token], fixture->lengths[token]);
+        length += fixture->lengths[token];
+    }
+    size_t rest = matcher_closing_text(matcher, out + length, capacity - length);
+    if (rest > capacity - length) return 0;
+    require(matcher_accept_bytes(matcher, out + length, rest), "not closed", out, length + rest);
+    require(matcher_is_complete(matcher), "not complete", out, length + rest);
+    return length + rest;
+}
