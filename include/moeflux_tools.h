@@ -136,7 +136,7 @@ typedef struct mf_plan {
     uint32_t context_length;
     uint64_t weight_bytes;   /* used by every token */
     uint64_t engine_bytes;   /* buffers of a step, shared by all sequences */
-    uint64_t sequence_bytes; /* state of one sequence of context_length positions */
+    uint64_t sequence_bytes; /* one sequence of context_length positions, with two checkpoints */
     uint64_t table_bytes;    /* of the expert cache's policy */
     uint64_t expert_bytes;   /* slots for experts */
     uint64_t experts_in_memory, expert_count;

@@ -1,7 +1,7 @@
 /* statuses: every status that moeflux.h names is returned by some call, provoked as a program would
  * meet it.
  *     api_statuses MODEL   (models/pebble) */
-#include <moeflux.h>
+#include <moeflux_compat.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -193,22 +193,32 @@ static mf_status not_finite(void)
     return status;
 }
 
-/* A second sequence, where the memory is for one. */
+/* More sequences than there is memory for. */
 static mf_status pool_full(void)
 {
+    enum { MANY = 16 };
     mf_model *small = NULL;
-    mf_sequence *first = NULL, *second = NULL;
+    mf_sequence *many[MANY] = { NULL };
+    mf_status status = MF_OK;
     mf_model_options options = MF_MODEL_OPTIONS_INIT;
     options.memory_bytes = 12 << 20;
     options.context_length = 600;
     need(mf_model_open(&small, engine, path, &options, &why) == MF_OK, "a small model");
-    need(mf_sequence_open(&first, small, NULL, &why) == MF_OK, "a sequence");
-    need(mf_sequence_open(&second, small, NULL, &why) == MF_OK, "a second sequence");
-    need(mf_sequence_feed(first, MF_PHASE_PROMPT, tokens, 600, &why) == MF_OK, "its tokens");
-    mf_status status = mf_sequence_feed(second, MF_PHASE_PROMPT, tokens, 600, &why);
-    mf_sequence_close(second);
-    mf_sequence_close(first);
+    for (int i = 0; i < MANY && status == MF_OK; i++) {
+        need(mf_sequence_open(&many[i], small, NULL, &why) == MF_OK, "a sequence");
+        status = mf_sequence_feed(many[i], MF_PHASE_PROMPT, tokens, 600, &why);
+    }
+    for (int i = 0; i < MANY; i++) mf_sequence_close(many[i]);
     mf_model_close(small);
+    return status;
+}
+
+static mf_status no_checkpoint(void)
+{
+    mf_context *context = NULL;
+    need(mf_context_open_with(&context, path, NULL, &why) == MF_OK, "a context");
+    mf_status status = mf_context_restore_to(context, 0, 3, &why);
+    mf_context_close(context);
     return status;
 }
 
@@ -231,6 +241,7 @@ static const struct {
     { MF_ERR_CANCELLED, cancelled },
     { MF_ERR_NOT_FINITE, not_finite },
     { MF_ERR_POOL_FULL, pool_full },
+    { MF_ERR_NO_CHECKPOINT, no_checkpoint },
 };
 enum { PROVOKED = sizeof provoked / sizeof *provoked };
 
