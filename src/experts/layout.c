@@ -54,7 +54,7 @@ static uint64_t bytes_of_spans(const struct span_of_file *spans, size_t count)
     return bytes;
 }
 
-/* The piece's last byte is known: round it out and give it its place. */
+/* Ends a piece at `end` of the file: extends it to the alignment and assigns its offset in the slot. */
 static void close_piece(struct expert_layout *out, uint64_t end, const size_t *alignments)
 {
     struct expert_piece *piece = &out->pieces[out->piece_count - 1];
@@ -69,12 +69,12 @@ void expert_layout_make(struct expert_layout *out, const struct layer_weights *l
 {
     struct span_of_file spans[EXPERT_ARRAYS];
     size_t count = sorted_spans(spans, layer, expert);
-    uint64_t end = 0; /* of the present piece in its file */
+    uint64_t end = 0; /* of the current piece in its file */
     out->piece_count = 0;
     out->bytes = 0;
     out->array_bytes = bytes_of_spans(spans, count);
     uint64_t gap = min_size(GAP_MAX, out->array_bytes / GAP_SHARE / EXPERT_ARRAYS);
-    gap = max_size(gap, CACHE_LINE); /* arrays that were aligned: one read always */
+    gap = max_size(gap, CACHE_LINE); /* alignment padding between arrays never splits a read */
     for (size_t i = 0; i < count; i++) {
         const struct span_of_file *span = &spans[i];
         struct expert_piece *piece = out->piece_count ? &out->pieces[out->piece_count - 1] : NULL;

@@ -36,7 +36,7 @@ static uint32_t id_bytes_of(const struct route_shape *shape)
     return shape->experts <= ID_BYTE_EXPERTS ? 1 : 2;
 }
 
-/* Of one layer of a step; false: more than 64 bits can say. */
+/* Bytes of one layer of a step; false on overflow. */
 static bool layer_bytes_of(uint64_t *out, const struct route_shape *shape, uint64_t rows)
 {
     return checked_multiply(out, rows, shape->per_token) &&
@@ -50,7 +50,7 @@ static uint32_t layers_with_experts(const struct route_shape *shape)
     return count;
 }
 
-/* Of a step behind its number of rows. */
+/* Bytes of a step after its number of rows; false on overflow. */
 static bool step_bytes_of(uint64_t *out, const struct route_shape *shape, uint64_t rows)
 {
     uint64_t tokens;
@@ -59,7 +59,8 @@ static bool step_bytes_of(uint64_t *out, const struct route_shape *shape, uint64
            checked_multiply(&tokens, rows, TOKEN_BYTES) && checked_add(out, *out, tokens);
 }
 
-/* Printable UTF-8, as much as fits before a NUL; the rest is NUL.  False: something was not. */
+/* Copies the printable characters of `name`, cut to fit and padded with NUL.  False: some were left
+ * out. */
 static bool copy_name(char out[ROUTE_NAME_BYTES], const char *name)
 {
     size_t length = strnlen(name, ROUTE_NAME_BYTES - 1), used = 0;
@@ -130,7 +131,7 @@ static mf_status read_layers(struct route_trace *trace, mf_error *why)
     return found > 0 ? MF_OK : fail(why, MF_ERR_FORMAT, "the trace is of a model without experts");
 }
 
-/* Counts the steps, or notes them where there is room for them.  *end: behind the last. */
+/* Counts the steps, and records them if trace->steps is allocated.  *end: offset after the last. */
 static mf_status walk_steps(struct route_trace *trace, size_t count, size_t *end, mf_error *why)
 {
     size_t at = load_u32(trace->bytes + AT_HEAD_BYTES), last = count - END_BYTES;

@@ -2,7 +2,7 @@
 
 #include "base/status.h"
 
-/* Found in one look at the slots. */
+/* Victims found in one scan of the slots. */
 enum { VICTIMS_MAX = 64 };
 
 const char *cache_policy_name(enum cache_policy policy)
@@ -40,7 +40,7 @@ static void advance(struct cursor *cursor, const struct route_trace *trace)
     cursor->step++;
 }
 
-/* What `visit->rows` rows from the cursor on want of the layer. */
+/* Collects the experts that `visit->rows` rows from the cursor on use in the layer. */
 static void gather(struct cache *cache, struct visit *visit, struct cursor cursor)
 {
     const struct route_trace *trace = cache->trace;
@@ -84,7 +84,7 @@ struct victim {
 };
 
 struct victims {
-    struct victim list[VICTIMS_MAX]; /* the furthest first, the first slot among equals */
+    struct victim list[VICTIMS_MAX]; /* by descending distance, then ascending slot */
     size_t count, next;
 };
 
@@ -113,7 +113,8 @@ static uint32_t next_victim(struct victims *victims, struct cache *cache, size_t
     return victims->next < victims->count ? victims->list[victims->next++].slot : NO_SLOT;
 }
 
-/* The experts that the visit has are computed, and have to make room for the others. */
+/* Allows the eviction of the visit's own experts: those in memory are computed first, then their
+ * slots are reused for the missing ones. */
 static void release_wanted(const struct cache *cache, const struct slot_class *class)
 {
     for (size_t i = 0; i < class->count; i++) cache->wanted[class->first_slot + i] = 0;

@@ -1,4 +1,5 @@
-/* simulation_policies.c: policies that evict by distance; those with queues are in simulation_queues.c. */
+/* simulation_policies.c: policies that evict by distance; simulation_queues.c has those with
+ * queues. */
 #include "experts/simulation_internal.h"
 
 #include "base/status.h"
@@ -79,7 +80,7 @@ const struct cache_functions cache_lru = { .begin = lru_begin,
 
 static const double half_life_tokens = 128;
 
-/* Uses, aged up to the token that used the place last. */
+/* Number of uses, decayed up to the token that used the place last. */
 struct frequency {
     double uses, token;
 };
@@ -102,7 +103,8 @@ static void lfu_visit(struct cache *cache)
     }
 }
 
-/* Its logarithm would fall at the same pace for all: what it was at token 0 compares. */
+/* All counts decay at the same rate, so that their logarithms, extrapolated to token 0, give the
+ * order at any token. */
 static double lfu_distance(const struct cache *cache, uint32_t place)
 {
     const struct frequency *f = (const struct frequency *)cache->policy + place;
@@ -118,7 +120,7 @@ const struct cache_functions cache_lfu = { .begin = lfu_begin,
 /* The visits that will use place p: numbers[starts[p] … starts[p + 1]). */
 struct future {
     size_t *starts; /* [places + 1] */
-    size_t *next;   /* [places] the first that is not over */
+    size_t *next;   /* [places] index of the next visit */
     uint64_t *numbers;
 };
 

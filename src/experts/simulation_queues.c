@@ -87,8 +87,8 @@ static void remember_ghost(const struct s3_fifo *s3, struct queues *queues, uint
     s3->ghost[place] = true;
 }
 
-/* Every turn takes one from the head of a queue.  When the small one holds none that may
- * leave, half of the turns are over; the others count all of the large one down. */
+/* Each turn takes one entry from the head of a queue.  Half of the turns are enough to find that the
+ * small queue has no victim; the others count all entries of the large one down. */
 static uint32_t s3_victim(struct cache *cache, size_t class_number)
 {
     const struct s3_fifo *s3 = cache->policy;

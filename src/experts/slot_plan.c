@@ -2,7 +2,7 @@
 
 #include "base/status.h"
 
-/* Besides what one token needs in one layer: to read into while the others compute. */
+/* Slots beyond those of one token in one layer: targets of reads while the others compute. */
 enum { SPARE_SLOTS = 2 };
 
 static void sort_into_classes(struct slot_plan *plan, const struct slot_needs *needs)
@@ -40,7 +40,7 @@ static size_t least_slots(const struct slot_class *class, uint32_t per_token)
     return min_size(class->experts, (size_t)per_token + SPARE_SLOTS);
 }
 
-/* Bytes of the least slots of all classes; false: 64 bits do not hold them. */
+/* Bytes of the minimum of slots of all classes; false on overflow. */
 static bool least_bytes(uint64_t *out, const struct slot_plan *plan, uint32_t per_token)
 {
     *out = 0;
@@ -68,7 +68,7 @@ static mf_status refuse(const struct slot_plan *plan, uint32_t per_token, uint64
                 (double)budget_bytes / mebibyte, slots, least / mebibyte);
 }
 
-/* Every class gets its least; what is left is shared out by the bytes still missing. */
+/* Gives every class its minimum and divides the rest in proportion to the bytes still missing. */
 mf_status slot_plan_limit(struct slot_plan *plan, uint32_t per_token, uint64_t budget_bytes,
                           mf_error *why)
 {

@@ -40,7 +40,7 @@ static void set_buffers(struct expert_store *store)
     async_reader_stage(store->reader, store->placement.stage_bytes, store->placement.stage_count);
 }
 
-/* Where direct reads cannot be had, plain ones are. */
+/* Opens a reader; without direct reads if these are not possible. */
 static mf_status open_reading(struct expert_store *store, uint64_t budget_bytes, mf_error *why)
 {
     struct expert_placement *placement = &store->placement;

@@ -7,12 +7,12 @@
 #include <sys/resource.h>
 
 static const uint64_t piece_bytes = 2 << 20;   /* between two looks at `stop` */
-static const uint64_t worth_bytes = 256 << 20; /* less is there in no time */
+static const uint64_t worth_bytes = 256 << 20; /* less takes too little time to matter */
 
 #ifdef MADV_POPULATE_WRITE
 
-/* Layers take turns, and with them the classes: a piece of each.  False: all is done, or
- * cannot be (an old kernel). */
+/* Touches one piece of each class, because layers, and with them classes, are used in turn.  False:
+ * all is touched, or the kernel does not support it. */
 static bool warm_round(struct memory_warmer *warmer, uint64_t at)
 {
     bool more = false;

@@ -106,7 +106,7 @@ const struct merge *merge_table_find(const struct merge_table *table, uint32_t l
 
 /* --------------------------------------------------------------------- symbols */
 
-/* U+FFFD, for a byte that the vocabulary cannot say. */
+/* U+FFFD replaces a byte that is not in the vocabulary. */
 static const uint8_t replacement[] = { 0xEF, 0xBF, 0xBD };
 
 static mf_status add_byte(struct bpe_symbol *symbols, size_t *count,
@@ -288,8 +288,8 @@ static mf_status merge_piece(struct token_list *out, struct bpe_scratch *scratch
 mf_status bpe_encode_piece(struct token_list *out, struct bpe_scratch *scratch,
                            const struct tokenizer *tokenizer, struct text_span piece, mf_error *why)
 {
-    /* Most pieces of ordinary text are tokens, and BPE nearly always makes a token from its
-     * own bytes; the first time it is asked, then remembered. */
+    /* Most pieces of ordinary text are tokens, and BPE nearly always merges a token's bytes to that
+     * token.  This is checked at the first use and cached. */
     int32_t id = vocabulary_find(&tokenizer->vocabulary, piece.text, piece.length);
     if (id < 0) return merge_piece(out, scratch, tokenizer, piece, why);
     uint8_t whole = atomic_load_explicit(&tokenizer->whole[id], memory_order_relaxed);
