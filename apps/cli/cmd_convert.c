@@ -234,7 +234,7 @@ static int run(const void *settings_, const struct arguments *arguments)
     if (status == MF_OK) return EXIT_DONE;
     int code = report(&why);
     if (result.interrupted) {
-        note("what is done is in %s.partial; the same command goes on from there", target);
+        note("the finished part is in %s.partial; the same command resumes it", target);
     }
     return code;
 }

@@ -15,7 +15,7 @@
     ERROR_STATUS(status,                                                                           \
                  error_set_errno((why), (status), (number), __FILE__, __LINE__, __VA_ARGS__))
 #define fail_memory(why, bytes)                                                                    \
-    fail((why), MF_ERR_MEMORY, "out of memory: %zu bytes could not be had", (size_t)(bytes))
+    fail((why), MF_ERR_MEMORY, "out of memory: %zu bytes could not be allocated", (size_t)(bytes))
 
 /* The static analyzer does not see into error.c: tell it which status comes back. */
 #ifdef __clang_analyzer__

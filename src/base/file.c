@@ -105,7 +105,7 @@ mf_status file_read(const struct file *file, void *out, uint64_t offset, size_t 
                     mf_error *why)
 {
     uint8_t *to = out;
-    if (!file->handle) return fail(why, MF_ERR_IO, "%s is not there", file->path);
+    if (!file->handle) return fail(why, MF_ERR_IO, "%s is missing", file->path);
     while (count > 0) {
         int64_t got = file->files->read(file->files->user, file->handle, offset, to, count);
         if (got < 0)

@@ -18,7 +18,7 @@
     STATUS_IS(status, status_fail_errno((why), (status), (number), __FILE__, __LINE__, __VA_ARGS__))
 
 #define fail_memory(why, bytes)                                                                    \
-    fail((why), MF_ERR_MEMORY, "out of memory: %zu bytes could not be had", (size_t)(bytes))
+    fail((why), MF_ERR_MEMORY, "out of memory: %zu bytes could not be allocated", (size_t)(bytes))
 
 /* Tells the static analyzer, which does not see into status.c, which status is returned. */
 #ifdef __clang_analyzer__

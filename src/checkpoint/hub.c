@@ -66,7 +66,7 @@ static mf_status refuse_absent(const char *name, mf_error *why)
                     "pulled, which can be given instead",
                     name, name);
     return fail(why, MF_ERR_IO,
-                "%.128s is not there; a model is a directory, a GGUF file, or org/name in the "
+                "%.128s does not exist; a model is a directory, a GGUF file, or org/name in the "
                 "Hugging Face cache",
                 name);
 }

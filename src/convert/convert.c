@@ -99,7 +99,7 @@ static mf_status look_at_target(bool *present, struct conversion *c, mf_error *w
     }
     if (*present) return MF_OK;
     return fail(why, MF_ERR_ARGUMENT,
-                "%s is there already and is not this model with these options: name another target "
+                "%s exists already and is not this model with these options: name another target "
                 "or remove it",
                 target);
 }

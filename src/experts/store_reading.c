@@ -185,11 +185,11 @@ mf_status reading_report(struct expert_store *store, uint32_t index, mf_error *w
     unsigned long long offset = read->offset;
     slots_empty(store, index);
     if (!file->handle)
-        return fail(why, MF_ERR_IO, "layer %u, expert %u: %s is not there", layer, expert,
+        return fail(why, MF_ERR_IO, "layer %u, expert %u: %s is missing", layer, expert,
                     file->path);
     if (read->error == EBADMSG)
         return fail(why, MF_ERR_IO,
-                    "layer %u, expert %u: %s has other bytes at %llu than were written there",
+                    "layer %u, expert %u: %s is damaged at byte %llu: the checksum does not match",
                     layer, expert, file->path, offset);
     if (read->error == ENODATA)
         return fail(why, MF_ERR_IO,

@@ -30,7 +30,7 @@ static void a_model_that_is_not_there_is_not_taken_for_a_prompt(void **state)
     static const struct {
         const char *word, *sentence;
     } cases[] = {
-        { "nothing.gguf", "nothing.gguf is not there" },
+        { "nothing.gguf", "nothing.gguf does not exist" },
         { "some/model", "`hf download some/model` puts it there" },
         { "qwen3:30b", "a name in ollama's library" },
         { "hf.co/org/name", "`hf download org/name`" },

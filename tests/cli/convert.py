@@ -79,7 +79,7 @@ def check_usage(scratch):
     refused("three arguments", 2, "one argument too many", "convert", PEBBLE, out, "x")
     refused("-m", 2, "the source is an argument", "convert", "-m", PEBBLE, out)
     refused("--experts q5", 2, "--experts", "convert", PEBBLE, out, "--experts", "q5")
-    refused("no source", 1, "is not there", "convert", scratch / "none", out)
+    refused("no source", 1, "does not exist", "convert", scratch / "none", out)
     refused("no parent", 1, "usage/a/b.partial cannot be made: No such file", "convert", PEBBLE,
             out / "a/b")
     refused("a text as source", 1, "neither a checkpoint directory nor a GGUF", "convert", TEXT,
@@ -90,7 +90,7 @@ def check_usage(scratch):
     check("nothing is there", not out.exists() and not pathlib.Path(f"{out}.partial").exists())
     out.mkdir()
     (out / "mine").touch()
-    refused("a directory of mine", 1, "is there already", "convert", PEBBLE, out)
+    refused("a directory of mine", 1, "exists already", "convert", PEBBLE, out)
     check("it is left alone", [p.name for p in out.iterdir()] == ["mine"])
     check("and nothing is beside it", not pathlib.Path(f"{out}.partial").exists())
     done = run("convert", "--help")
@@ -158,8 +158,8 @@ def check_checksums(scratch):
             continue
         done = run(*options)
         check(f"a changed bit of an expert, {reader}", done.returncode == 1 and re.fullmatch(
-            r"moeflux: layer 3, expert \d+: .*/layer-003.bin has other bytes at \d+ than were "
-            r"written there\n", done.stderr), done)
+            r"moeflux: layer 3, expert \d+: .*/layer-003.bin is damaged at byte \d+: the "
+            r"checksum does not match\n", done.stderr), done)
         check(f"without checksums, {reader}", run(*options, "--no-checksums").returncode == 0)
 
 

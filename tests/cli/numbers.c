@@ -307,7 +307,7 @@ static void inspect_describes_the_model(void **state)
     run = PROGRAM(NULL, "inspect", "a", "-m", "b");
     assert_refused(&run, 2, "the model is named twice");
     run = PROGRAM(NULL, "inspect", "/nonexistent");
-    assert_refused(&run, 1, "/nonexistent is not there");
+    assert_refused(&run, 1, "/nonexistent does not exist");
     run = PROGRAM(NULL, "inspect", source_path("tests"));
     assert_refused(&run, 1, "has no model*.safetensors and no GGUF file");
 }

@@ -227,7 +227,7 @@ static void wrong_usage_is_refused(void **state)
     run = PROGRAM(NULL, "run", "-f", "/nonexistent");
     assert_refused(&run, 1, "/nonexistent cannot be opened");
     run = PROGRAM(NULL, "run", "a", "-m", "/nonexistent");
-    assert_refused(&run, 1, "/nonexistent is not there; a model is a directory");
+    assert_refused(&run, 1, "/nonexistent does not exist; a model is a directory");
     run = PROGRAM(NULL, "run", "a", "--temp", "-1");
     assert_refused(&run, 2, "--temp: -1 is outside 0 … 100");
     run = PROGRAM(NULL, "run", "one two three four five six seven eight", "-c", "4");

@@ -133,7 +133,7 @@ static void models_are_found(void **state)
 
     (void)state;
     assert_refused(&run, 1,
-                   "/nonexistent is not there; a model is a directory, a GGUF file, or org/name");
+                   "/nonexistent does not exist; a model is a directory, a GGUF file, or org/name");
     run = PROGRAM(NULL, "tokenize", "-m", "");
     assert_refused(&run, 1, "the model's name is empty");
     run = PROGRAM(NULL, "tokenize", "-m", "/dev/null");

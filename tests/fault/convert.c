@@ -293,14 +293,14 @@ static void existing_target_is_not_overwritten(void **state)
     new_disk(&disk);
     memory_disk_put(&disk, TARGET "/mine", "x", 1);
     assert_int_equal(convert(&disk, NULL, &why), MF_ERR_ARGUMENT);
-    assert_non_null(strstr(why.text, TARGET " is there already and is not this model"));
+    assert_non_null(strstr(why.text, TARGET " exists already and is not this model"));
     assert_false(memory_disk_has(&disk, TARGET ".partial"));
     memory_disk_free(&disk);
 
     new_disk(&disk);
     memory_disk_put(&disk, TARGET, "a file", 6);
     assert_int_equal(convert(&disk, NULL, &why), MF_ERR_ARGUMENT);
-    assert_non_null(strstr(why.text, TARGET " is there already"));
+    assert_non_null(strstr(why.text, TARGET " exists already"));
     memory_disk_free(&disk);
 
     new_disk(&disk);

@@ -137,7 +137,7 @@ static void a_missing_layer_is_an_error_when_it_is_read(void **state)
         tensor_find(&directory, "model.layers.2.mlp.experts.0.up_proj.weight");
     assert_int_equal(tensor_read(&directory, there, bytes, &why), MF_OK);
     assert_int_equal(tensor_read(&directory, gone, bytes, &why), MF_ERR_IO);
-    assert_string_equal(why.text, "p/root/packed_experts/layer_02.bin is not there");
+    assert_string_equal(why.text, "p/root/packed_experts/layer_02.bin is missing");
     tensor_directory_free(&directory);
 }
 

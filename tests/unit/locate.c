@@ -212,7 +212,7 @@ static void names_that_are_not_here_say_how_to_get_the_model(void **state)
     expect_unknown("https://huggingface.co/org/name/tree/main", "hub", "it is called org/name");
     expect_unknown("https://example.com/x.gguf", "hub", "nothing is downloaded here");
     expect_unknown("qwen3:30b", "hub", "`ollama show --modelfile qwen3:30b`");
-    expect_unknown("nothing.gguf", "hub", "nothing.gguf is not there; a model is");
+    expect_unknown("nothing.gguf", "hub", "nothing.gguf does not exist; a model is");
     expect_unknown("", "hub", "the model's name is empty");
     assert_int_equal(mf_model_find(NULL, 0, "here", NULL, &files.files, NULL), MF_ERR_ARGUMENT);
     assert_int_equal(mf_model_find(path, 8, NULL, NULL, &files.files, NULL), MF_ERR_ARGUMENT);
