@@ -282,7 +282,7 @@ static void a_file_is_removed_under_a_sequence(void **state)
     }
 }
 
-/* Other bytes than were written: the packed layout notices. */
+/* A changed byte of a packed file: the checksum does not match. */
 static void a_packed_file_is_changed_under_a_sequence(void **state)
 {
     (void)state;
@@ -296,7 +296,7 @@ static void a_packed_file_is_changed_under_a_sequence(void **state)
         assert_true(feed(&o, 0, PROMPT, &why));
         for (size_t i = 0; i < saved_count; i++) change_bytes(&saved[i]);
         for (int i = 0; i < 3; i++) assert_false(feed(&o, PROMPT, 1, &why));
-        assert_non_null(strstr(why.text, "other bytes"));
+        assert_non_null(strstr(why.text, "the checksum does not match"));
         restore_all();
         assert_int_equal(feed_rest(&o, PROMPT, 1), 0);
         close_all(&o);
