@@ -79,6 +79,25 @@ static void a_block_that_is_started_makes_sizes_repeatable(void **state)
     arena_free(&arena);
 }
 
+static void a_tally_counts_what_an_arena_takes(void **state)
+{
+    (void)state;
+    for (size_t first = 0; first < 40; first++) {
+        struct arena arena;
+        struct arena_tally tally = ARENA_TALLY_STARTED;
+        arena_init(&arena, &allocator_heap);
+        assert_non_null(arena_take(&arena, 1, 1));
+        arena_start_block(&arena);
+        size_t before = arena.total_bytes;
+        for (size_t i = first; i < PIECES; i++) {
+            assert_non_null(arena_take_raw(&arena, piece_bytes(i), 1 + i % 3));
+            arena_tally_take(&tally, piece_bytes(i), 1 + i % 3);
+            assert_int_equal(tally.total_bytes, arena.total_bytes - before);
+        }
+        arena_free(&arena);
+    }
+}
+
 static void empty_piece_is_valid(void **state)
 {
     (void)state;
@@ -143,6 +162,7 @@ int main(void)
         cmocka_unit_test(pieces_are_zeroed_aligned_and_apart),
         cmocka_unit_test(small_pieces_share_blocks),
         cmocka_unit_test(a_block_that_is_started_makes_sizes_repeatable),
+        cmocka_unit_test(a_tally_counts_what_an_arena_takes),
         cmocka_unit_test(empty_piece_is_valid),
         cmocka_unit_test(impossible_sizes_are_refused_without_asking),
         cmocka_unit_test(text_is_copied_and_terminated),
