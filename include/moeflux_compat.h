@@ -36,6 +36,7 @@ typedef struct mf_context_options {
     const char *experts_dir; /* that holds packed_experts */
     bool use_2bit;           /* packed_experts_2bit instead */
     uint32_t sequences;      /* as in mf_model_options: how many long ones there is memory for */
+    const char *kernels;     /* a kernel set by name, as in "avx2"; NULL: the best one here */
 } mf_context_options;
 #define MF_CONTEXT_OPTIONS_INIT MF_SIZED(mf_context_options)
 

@@ -115,7 +115,8 @@ mf_status mf_context_open_with(mf_context **out, const char *weights,
     context->max_checkpoints = MAX_CHECKPOINTS_STANDARD;
     mf_engine_options engine = { .struct_size = sizeof engine,
                                  .thread_count = own.thread_count,
-                                 .backend = own.backend };
+                                 .backend = own.backend,
+                                 .kernels = own.kernels };
     status = mf_engine_open(&context->engine, &engine, why);
     if (status == MF_OK) status = open_model(context, weights, &own, why);
     struct context_sequence *first;

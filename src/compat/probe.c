@@ -193,11 +193,12 @@ static mf_status run_op(struct probe *p, const struct place *place, const struct
     op.c = put_port(&graph, buffers, op.c, place, ports->c);
     graph.ops[0] = op;
     struct forward *f = &p->forward;
+    bool head = place->recipe == &f->recipes.head; /* its rows are of no sequence in a step, too */
     struct frame frame = { .row_count = rows,
                            .tokens = f->tokens,
-                           .rows = f->rows,
-                           .spans = f->spans,
-                           .span_count = 1,
+                           .rows = head ? NULL : f->rows,
+                           .spans = head ? NULL : f->spans,
+                           .span_count = head ? 0 : 1,
                            .weights = place->weights,
                            .buffers = buffers,
                            .routes = routes };

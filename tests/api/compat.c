@@ -103,6 +103,9 @@ static void wrong_options_are_refused(void)
     CHECK(mf_context_open_with(&out, path, &options, &why) == MF_ERR_ARGUMENT && !out);
     CHECK(strstr(why.text, "abacus"));
     options.backend = NULL;
+    options.kernels = "abacus";
+    CHECK(mf_context_open_with(&out, path, &options, &why) == MF_ERR_ARGUMENT && !out);
+    options.kernels = NULL;
     options.memory_bytes = 1 << 20;
     CHECK(mf_context_open_with(&out, path, &options, &why) == MF_ERR_MEMORY && !out);
     options.memory_bytes = 0;
@@ -499,11 +502,12 @@ static void a_probe_of_other_sizes_is_refused(void)
     free(x);
 }
 
-/* Operations, layers and refusals in the arithmetic of one backend. */
-static void check_probes(const char *backend, float allowed)
+/* Operations, layers and refusals in the arithmetic of one backend and kernel set. */
+static void check_probes(const char *backend, const char *kernels, float allowed)
 {
     mf_context_options options = MF_CONTEXT_OPTIONS_INIT;
     options.backend = backend;
+    options.kernels = kernels;
     tolerance = allowed;
     context = open_context(&options);
     CHECK(mf_model_get_shape(&shape, mf_context_model(context), &why) == MF_OK);
@@ -525,8 +529,9 @@ int main(int count, char **words)
 {
     CHECK(count == 2);
     path = words[1];
-    check_probes("reference", 1e-5f);
-    check_probes("cpu", 2e-2f);
+    check_probes("reference", NULL, 1e-5f);
+    check_probes("cpu", "generic", 2e-2f);
+    check_probes("cpu", NULL, 2e-2f);
     memory_and_context_length_are_as_the_options_say();
     threads_are_as_the_options_say();
     wrong_options_are_refused();
