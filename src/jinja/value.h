@@ -104,7 +104,8 @@ void *jinja_take(struct jinja_run *run, size_t count, size_t size);
 bool jinja_reserve(struct jinja_run *run, void **array, size_t *capacity, size_t count,
                    size_t size);
 #define JINJA_RESERVE(run, array, capacity, count)                                                 \
-    jinja_reserve((run), (void **)&(array), &(capacity), (count), sizeof *(array))
+    ((count) <= (capacity) ||                                                                      \
+     jinja_reserve((run), (void **)&(array), &(capacity), (count), sizeof *(array)))
 
 /* Counts work that is not a step of its own, `bytes` looked at.  False when steps ran out. */
 bool jinja_charge(struct jinja_run *run, size_t bytes);
