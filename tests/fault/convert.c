@@ -58,6 +58,26 @@ static void must_convert(struct memory_disk *disk, struct convert_result *result
     assert_false(memory_disk_has(disk, TARGET ".partial"));
 }
 
+/* A disk on which a conversion was stopped before call `nth`. */
+static void interrupted_disk(struct memory_disk *disk, uint64_t nth)
+{
+    new_disk(disk);
+    memory_disk_stop(disk, nth, STOP_BEFORE);
+    assert_int_not_equal(convert(disk, NULL, NULL), MF_OK);
+    memory_disk_restart(disk, false);
+}
+
+static uint64_t calls_of_a_conversion(void)
+{
+    struct memory_disk disk;
+    new_disk(&disk);
+    memory_disk_stop(&disk, 0, STOP_BEFORE);
+    must_convert(&disk, NULL);
+    uint64_t calls = disk.calls;
+    memory_disk_free(&disk);
+    return calls;
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -162,15 +182,8 @@ static void finished_units_are_not_written_again(void **state)
 {
     (void)state;
     struct memory_disk disk;
-    new_disk(&disk);
-    memory_disk_stop(&disk, 0, STOP_BEFORE);
-    must_convert(&disk, NULL);
-    uint64_t all = disk.calls;
-    memory_disk_free(&disk);
-    new_disk(&disk);
-    memory_disk_stop(&disk, all * 3 / 4, STOP_BEFORE);
-    assert_int_not_equal(convert(&disk, NULL, NULL), MF_OK);
-    memory_disk_restart(&disk, false);
+    uint64_t all = calls_of_a_conversion();
+    interrupted_disk(&disk, all * 3 / 4);
     must_convert(&disk, NULL);
     assert_true(disk.calls < all / 2);
     memory_disk_free(&disk);
@@ -339,10 +352,7 @@ static void a_changed_source_is_noticed(void **state)
     (void)state;
     struct memory_disk disk;
     mf_error why = { 0 };
-    new_disk(&disk);
-    memory_disk_stop(&disk, 60, STOP_BEFORE);
-    assert_int_not_equal(convert(&disk, NULL, NULL), MF_OK);
-    memory_disk_restart(&disk, false);
+    interrupted_disk(&disk, 60);
     struct memory_bytes *weights = memory_disk_find(&disk, TINY_PATH "/model.safetensors");
     weights->bytes[weights->count - 5] ^= 1;
     assert_int_equal(convert(&disk, NULL, &why), MF_ERR_MISMATCH);
@@ -357,15 +367,7 @@ static void files_that_vanished_are_written_again(void **state)
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         struct memory_disk disk;
         char path[128];
-        new_disk(&disk);
-        memory_disk_stop(&disk, 0, STOP_BEFORE);
-        must_convert(&disk, NULL);
-        uint64_t all = disk.calls;
-        memory_disk_free(&disk);
-        new_disk(&disk);
-        memory_disk_stop(&disk, all - 12, STOP_BEFORE);
-        assert_int_not_equal(convert(&disk, NULL, NULL), MF_OK);
-        memory_disk_restart(&disk, false);
+        interrupted_disk(&disk, calls_of_a_conversion() - 12);
         snprintf(path, sizeof path, TARGET ".partial/%s", names[i]);
         assert_int_equal(disk.disk.remove(disk.disk.user, path), 0);
         must_convert(&disk, NULL);
@@ -380,10 +382,7 @@ static void second_writer_is_refused(void **state)
     mf_error why = { 0 };
     void *handle;
     uint64_t size;
-    new_disk(&disk);
-    memory_disk_stop(&disk, 60, STOP_BEFORE);
-    assert_int_not_equal(convert(&disk, NULL, NULL), MF_OK);
-    memory_disk_restart(&disk, false);
+    interrupted_disk(&disk, 60);
     assert_int_equal(disk.disk.open(&disk, TARGET ".partial/journal", &handle, &size), 0);
     assert_int_equal(disk.disk.lock(&disk, handle), 0);
     assert_int_equal(convert(&disk, NULL, &why), MF_ERR_IO);
