@@ -9,10 +9,10 @@ enum {
     STATE_CAPACITY = 1 << 15,
     PLACE_CAPACITY = 1 << 20,
     STEP_CAPACITY = 1 << 21, /* entries of all rows together */
-    STACK_SLOTS = 2 * STACK_CAPACITY,
-    STATE_SLOTS = 2 * STATE_CAPACITY,
+    STACK_BUCKETS = 2 * STACK_CAPACITY,
+    STATE_BUCKETS = 2 * STATE_CAPACITY,
     VISIT_LIMIT = 1 << 13, /* nodes looked at for one state */
-    VISIT_SLOTS = 4 * VISIT_LIMIT,
+    VISIT_BUCKETS = 4 * VISIT_LIMIT,
 };
 
 /* A state while the tables are emptied. */
@@ -28,9 +28,9 @@ struct state_scratch {
     bool full;        /* no room for a stack */
     bool on_shortest; /* following `a` from the best start: it ends, and no bound cuts it off */
     struct grammar_place starts[PLACE_LIMIT];
-    struct grammar_place pending[VISIT_LIMIT]; /* ways not yet followed */
-    struct grammar_place visited[VISIT_SLOTS]; /* valid where visit_stamp is `stamp` */
-    uint32_t visit_stamp[VISIT_SLOTS];
+    struct grammar_place pending[VISIT_LIMIT];   /* ways not yet followed */
+    struct grammar_place visited[VISIT_BUCKETS]; /* valid where visit_stamp is `stamp` */
+    uint32_t visit_stamp[VISIT_BUCKETS];
     uint32_t stamp, visit_count;
     uint32_t renamed[STACK_CAPACITY]; /* in compaction */
     struct kept_state kept[2];
@@ -57,15 +57,15 @@ static void cut_all(struct grammar_states *s, struct cutter *cutter)
     s->states = cut(cutter, s->state_capacity, sizeof *s->states);
     s->places = cut(cutter, PLACE_CAPACITY, sizeof *s->places);
     s->steps = cut(cutter, (size_t)s->state_capacity * s->grammar->class_count, sizeof *s->steps);
-    s->stack_index = cut(cutter, STACK_SLOTS, sizeof *s->stack_index);
-    s->state_index = cut(cutter, STATE_SLOTS, sizeof *s->state_index);
+    s->stack_index = cut(cutter, STACK_BUCKETS, sizeof *s->stack_index);
+    s->state_index = cut(cutter, STATE_BUCKETS, sizeof *s->state_index);
     s->scratch = cut(cutter, 1, sizeof *s->scratch);
 }
 
 static void forget_all(struct grammar_states *s)
 {
-    memset(s->stack_index, 0, STACK_SLOTS * sizeof *s->stack_index);
-    memset(s->state_index, 0, STATE_SLOTS * sizeof *s->state_index);
+    memset(s->stack_index, 0, STACK_BUCKETS * sizeof *s->stack_index);
+    memset(s->state_index, 0, STATE_BUCKETS * sizeof *s->state_index);
     s->stacks[STACK_EMPTY] = (struct grammar_stack){ 0 };
     s->states[STATE_DEAD] = (struct grammar_state){ .cost = GRAMMAR_COST_NEVER };
     for (uint32_t i = 0; i < s->grammar->class_count; i++) s->steps[i] = STATE_DEAD;
@@ -114,8 +114,8 @@ static uint32_t add_costs(uint32_t a, uint32_t b)
 
 uint32_t states_push(struct grammar_states *s, uint32_t node, uint32_t parent)
 {
-    size_t bucket = mix(mix(1, node), parent) % STACK_SLOTS;
-    for (; s->stack_index[bucket]; bucket = (bucket + 1) % STACK_SLOTS) {
+    size_t bucket = mix(mix(1, node), parent) % STACK_BUCKETS;
+    for (; s->stack_index[bucket]; bucket = (bucket + 1) % STACK_BUCKETS) {
         const struct grammar_stack *stack = &s->stacks[s->stack_index[bucket]];
         if (stack->node == node && stack->parent == parent) return s->stack_index[bucket];
     }
@@ -181,8 +181,8 @@ uint32_t states_intern(struct grammar_states *s, const struct grammar_place *pla
     if (count == 0) return STATE_DEAD;
     uint64_t hash = mix(count, nearest);
     for (uint32_t i = 0; i < count; i++) hash = mix(mix(hash, places[i].node), places[i].stack);
-    size_t bucket = hash % STATE_SLOTS;
-    for (; s->state_index[bucket]; bucket = (bucket + 1) % STATE_SLOTS) {
+    size_t bucket = hash % STATE_BUCKETS;
+    for (; s->state_index[bucket]; bucket = (bucket + 1) % STATE_BUCKETS) {
         uint32_t found = s->state_index[bucket];
         if (s->states[found].place_count == count && s->states[found].nearest == nearest &&
             memcmp(state_places(s, found), places, count * sizeof *places) == 0)
@@ -209,8 +209,8 @@ static void begin_search(struct state_scratch *x)
 /* True the first time a place is seen in this search, as long as there is room. */
 static bool visit(struct state_scratch *x, struct grammar_place place)
 {
-    size_t bucket = mix(mix(2, place.node), place.stack) % VISIT_SLOTS;
-    for (; x->visit_stamp[bucket] == x->stamp; bucket = (bucket + 1) % VISIT_SLOTS)
+    size_t bucket = mix(mix(2, place.node), place.stack) % VISIT_BUCKETS;
+    for (; x->visit_stamp[bucket] == x->stamp; bucket = (bucket + 1) % VISIT_BUCKETS)
         if (x->visited[bucket].node == place.node && x->visited[bucket].stack == place.stack)
             return false;
     if (x->visit_count == VISIT_LIMIT) return false;
@@ -357,8 +357,8 @@ static void keep_stacks(struct grammar_states *s, uint32_t old_count)
     s->stack_count = kept;
     for (uint32_t i = 1; i < kept; i++) {
         const struct grammar_stack *stack = &s->stacks[i];
-        size_t bucket = mix(mix(1, stack->node), stack->parent) % STACK_SLOTS;
-        while (s->stack_index[bucket]) bucket = (bucket + 1) % STACK_SLOTS;
+        size_t bucket = mix(mix(1, stack->node), stack->parent) % STACK_BUCKETS;
+        while (s->stack_index[bucket]) bucket = (bucket + 1) % STACK_BUCKETS;
         s->stack_index[bucket] = i;
     }
 }

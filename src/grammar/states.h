@@ -1,24 +1,23 @@
-/* states.h: where in a grammar a text can be, found step by step and remembered.
+/* states.h: the states of a grammar after a text, computed on demand and cached.
  *
- * A place is a node that reads a byte, and the calls to return to when its rule ends, a
- * stack.  After some text a grammar is usually at several places at once: that set is a
- * state.
+ * A place is a node that reads a byte and a stack of calls to return to when its rule ends.  After
+ * some text a grammar may be at several places at once; that set is a state.
  *
  *     object ::= "{" (pair ("," pair)*)? "}"       after  {"a":1
  *     places  [0-9] in number, returning to pair's end, returning to object after pair
  *             ","   in object
  *             "}"   in object
  *
- * Stacks and states are kept once each (a stack is a return node and the stack below it),
- * so that a state is a number and a step is a table lookup once it was made: the grammar
- * becomes a deterministic automaton as it is used.
+ * Stacks and states are interned (a stack is a return node and the stack below it), so that a state
+ * is a number and a repeated step is a table lookup: the grammar becomes a deterministic automaton
+ * as it is used.
  *
- * All memory is taken when the table is made.  When it is full, a call returns STATE_FULL
- * and the owner calls states_compact, which keeps two states and forgets the others.
+ * All memory is allocated with the table.  When it is full, a call returns STATE_FULL and the owner
+ * calls states_compact, which keeps two states and drops the others.
  *
- * Bounds: a state has at most PLACE_LIMIT places, a stack GRAMMAR_DEPTH_LIMIT calls.  Beyond
- * them places are dropped, never the one with the shortest way to the end: fewer texts are
- * allowed then, and each is still a text of the grammar.
+ * Bounds: a state has at most PLACE_LIMIT places, a stack GRAMMAR_DEPTH_LIMIT calls.  Beyond them
+ * places are dropped, never the one with the shortest completion: fewer texts are then allowed, and
+ * each is still a text of the grammar.
  *
  * Threads: one owner. */
 #ifndef GRAMMAR_STATES_H
@@ -79,13 +78,13 @@ mf_status states_init(struct grammar_states *states, const struct grammar *gramm
                       const mf_allocator *allocator, mf_error *why);
 void states_release(struct grammar_states *states);
 
-/* Before the first byte. */
+/* The state before the first byte. */
 uint32_t states_start(struct grammar_states *states);
 
 /* After one more byte, whose class is given; STATE_DEAD when it is not allowed. */
 uint32_t states_find_step(struct grammar_states *states, uint32_t state, uint32_t byte_class);
 
-/* Where a rule that was called with `stack` goes on when it ends. */
+/* The state after the end of a rule that was called with `stack`. */
 uint32_t states_return(struct grammar_states *states, uint32_t stack);
 
 /* The stack `parent` with one more return; STATE_FULL when there is no room. */
@@ -96,7 +95,7 @@ uint32_t states_push(struct grammar_states *states, uint32_t node, uint32_t pare
 uint32_t states_intern(struct grammar_states *states, const struct grammar_place *places,
                        uint32_t count, uint32_t nearest);
 
-/* Forgets everything but the states *a and *b, which get their new numbers. */
+/* Drops all states except *a and *b, which are set to their new numbers. */
 void states_compact(struct grammar_states *states, uint32_t *a, uint32_t *b);
 
 #define STEP_UNKNOWN UINT32_MAX

@@ -1,7 +1,7 @@
 /* vocabulary.h: the tokens of a tokenizer, ordered for masking.
  *
- * All tokens lie in one tree of their bytes.  The nodes are in depth-first order, so that a
- * walk that gives up below a node skips to `skip` and otherwise reads on:
+ * All tokens are in one prefix tree of their bytes.  The nodes are in depth-first order: a walk that
+ * does not descend below a node continues at `skip`, otherwise at the next node:
  *
  *     node   byte depth skip  tokens        the tokens "a", "ab", "ac", "b"
  *      0      -    0     5                  tokens of node i: sorted[first_token of i] up to
@@ -11,8 +11,8 @@
  *      4      b    1     5    b
  *      5     (end)
  *
- * Made once per tokenizer; what a token means (special, padding) is the caller's business:
- * it gives no bytes for a token that must never be chosen.
+ * Built once per tokenizer.  The caller gives no bytes for tokens that must never be chosen, such as
+ * special tokens and padding.
  *
  * Lifetimes: immutable once made.  Threads: shared freely. */
 #ifndef GRAMMAR_VOCABULARY_H

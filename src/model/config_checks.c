@@ -155,7 +155,7 @@ static mf_status check_experts(const struct checker *k)
         return REFUSE(k, "%s x %s is %llu, at most %u was expected", names->experts_per_token,
                       names->width, (unsigned long long)c->experts_per_token * c->width,
                       UINT32_MAX);
-    if (c->shared_width > 0 && !family_has_slot(c->family, WEIGHT_SHARED_GATE))
+    if (c->shared_width > 0 && !family_has_weight(c->family, WEIGHT_SHARED_GATE))
         return REFUSE(k, "%s asks for a shared expert %u wide, and the family %s has none",
                       names->shared, c->shared_width, c->family->name);
     if (c->routed_scale == 0.0f) c->routed_scale = 1.0f;

@@ -266,7 +266,7 @@ void family_list_names(char *out, size_t capacity, bool gguf)
     }
 }
 
-bool family_has_slot(const struct family *family, enum weight_id id)
+bool family_has_weight(const struct family *family, enum weight_id id)
 {
     for (size_t g = 0; g < RULE_GROUPS_MAX; g++) {
         const struct rule_group *group = &family->groups[g];

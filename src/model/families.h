@@ -106,8 +106,8 @@ struct family {
 const struct family *family_find(const char *model_type);
 const struct family *family_find_gguf(const char *architecture);
 
-/* Whether the family has tensors for this id at all. */
-bool family_has_slot(const struct family *family, enum weight_id id);
+/* Whether any tensor rule of the family has this weight id. */
+bool family_has_weight(const struct family *family, enum weight_id id);
 
 /* "qwen3_moe, qwen3_next, …": every model_type, or with `gguf` every architecture, into `out`. */
 void family_list_names(char *out, size_t capacity, bool gguf);

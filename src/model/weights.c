@@ -410,10 +410,10 @@ mf_status weights_bind(struct weights *out, const struct weights_source *source,
     if (status != MF_OK) return status;
     arena_start_block(arena); /* so that what follows takes as much as the tally says */
     size_t before = arena->total_bytes;
-    size_t slots_max = ((size_t)config->layer_count + 1) * WEIGHT_COUNT;
+    size_t weights_max = ((size_t)config->layer_count + 1) * WEIGHT_COUNT;
     out->layers = ARENA_NEW(arena, struct layer_weights, config->layer_count);
     binder_count(&b, config->layer_count, sizeof *out->layers);
-    if (source->describe) out->origins = ARENA_NEW(arena, struct weight_origin, slots_max);
+    if (source->describe) out->origins = ARENA_NEW(arena, struct weight_origin, weights_max);
     if (!out->layers || (source->describe && !out->origins))
         return fail_memory(why, config->layer_count * sizeof *out->layers);
 

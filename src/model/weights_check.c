@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *const slot_names[] = {
+static const char *const weight_names[] = {
 #define WEIGHT_NAME(name) #name,
     WEIGHT_LIST(WEIGHT_NAME)
 #undef WEIGHT_NAME
@@ -40,7 +40,8 @@ static bool find_in_weights(char *out, size_t capacity, const struct weight weig
         if (!weight->values) continue;
         uint64_t row = find_row(weight);
         if (row == weight->rows) continue;
-        snprintf(out, capacity, "row %llu of %s%s", (unsigned long long)row, slot_names[id], where);
+        snprintf(out, capacity, "row %llu of %s%s", (unsigned long long)row, weight_names[id],
+                 where);
         return true;
     }
     return false;

@@ -1,16 +1,17 @@
-/* internal.h: the parts of a tokenizer, for the files that make it up.
+/* internal.h: declarations shared by the files of the tokenizer.
  *
- *     tokenizer.c             encode, the questions a caller asks, free
- *     vocabulary.c  tokens: id to text and bytes, bytes to id
- *     bpe.c         merges
- *     added.c       added tokens and where they stand in a text
- *     normalise.c   NFC
- *     split.c       pieces, by PCRE2 ...
- *     split_pattern.c           ... for which patterns are rewritten
- *     split_known.c             ... or by hand, for the patterns of known models
- *     open.c        from a directory: which file ...
- *     load_json.c, load_tiktoken.c   ... and what it says
- *     tables.c, load_gguf.c     from arrays, from a GGUF's metadata */
+ *     tokenizer.c        encoding, queries, free
+ *     vocabulary.c       tokens: id to text and bytes, bytes to id
+ *     bpe.c              merges
+ *     added.c            finds added tokens in a text
+ *     normalise.c        NFC
+ *     stream.c           streaming detokeniser
+ *     split.c            cuts text into pieces, with PCRE2 …
+ *     split_pattern.c    … after rewriting patterns to its syntax
+ *     split_known.c      … or with functions for the patterns of known models
+ *     open.c             chooses the file of a directory
+ *     load_json.c, load_tiktoken.c, load_ancestors.c   read it
+ *     tables.c, load_gguf.c                            from arrays, from GGUF metadata */
 #ifndef TOKENIZER_INTERNAL_H
 #define TOKENIZER_INTERNAL_H
 
@@ -48,13 +49,13 @@ struct vocabulary {
     size_t size, capacity;
     struct byte_buffer blob;
     struct token_bucket *buckets; /* open addressing over the bytes of entries */
-    size_t slot_mask;
+    size_t bucket_mask;
     size_t longest;    /* bytes of a token */
     uint64_t id_limit; /* ids are below it; 0: TOKEN_ID_LIMIT */
 };
 
-/* For a file of `bytes`: ids have gaps, but a short file's are not vast, nor is what it makes
- * us allocate. */
+/* Upper bound of the ids in a file of `bytes`: ids may have gaps, but a short file must not cause a
+ * large allocation. */
 static inline uint64_t vocabulary_id_limit(size_t bytes)
 {
     return min_size(bytes + 4096, TOKEN_ID_LIMIT);
@@ -64,12 +65,12 @@ static inline uint64_t vocabulary_id_limit(size_t bytes)
  * id is an error that names `where`. */
 mf_status vocabulary_add(struct vocabulary *vocabulary, uint64_t id, struct text_span text,
                          bool literal, const char *where, mf_error *why);
-/* Makes the tokens findable by their bytes, special and hidden ones left out.  `unique`: two
- * with the same text are an error; otherwise the lowest id is found. */
+/* Builds the index by bytes, without special and hidden tokens.  `unique`: two tokens with the same
+ * text are an error; otherwise the lowest id is found. */
 mf_status vocabulary_index(struct vocabulary *vocabulary, bool unique, const char *where,
                            mf_error *why);
 void vocabulary_free(struct vocabulary *vocabulary);
-/* Lets token `id` stand for one byte, whatever its text. */
+/* Makes token `id` decode to one byte, regardless of its text. */
 void vocabulary_make_byte(struct vocabulary *vocabulary, int32_t id, uint8_t byte);
 
 /* -1: there is none. */

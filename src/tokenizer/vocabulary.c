@@ -171,12 +171,12 @@ static uint64_t hash_bytes(const char *bytes, size_t length)
 }
 
 /* The bucket that holds these bytes, or the empty one where they would go. */
-static struct token_bucket *slot_of(const struct vocabulary *vocabulary, uint64_t hash,
-                                    const char *bytes, size_t length)
+static struct token_bucket *bucket_of(const struct vocabulary *vocabulary, uint64_t hash,
+                                      const char *bytes, size_t length)
 {
     uint32_t tag = (uint32_t)(hash >> 32);
     for (size_t at = (size_t)hash;; at++) {
-        struct token_bucket *bucket = &vocabulary->buckets[at & vocabulary->slot_mask];
+        struct token_bucket *bucket = &vocabulary->buckets[at & vocabulary->bucket_mask];
         if (bucket->id < 0) return bucket;
         if (bucket->tag == tag && bucket->bytes_length == length &&
             memcmp(vocabulary->blob.data + bucket->bytes, bytes, length) == 0)
@@ -200,7 +200,7 @@ mf_status vocabulary_index(struct vocabulary *vocabulary, bool unique, const cha
     vocabulary->buckets = malloc(bucket_count * sizeof *vocabulary->buckets);
     if (!vocabulary->buckets) return fail_memory(why, bucket_count * sizeof *vocabulary->buckets);
     memset(vocabulary->buckets, 0xFF, bucket_count * sizeof *vocabulary->buckets); /* id -1 */
-    vocabulary->slot_mask = bucket_count - 1;
+    vocabulary->bucket_mask = bucket_count - 1;
 
     for (size_t id = 0; id < vocabulary->size; id++) {
         const struct token_entry *entry = &vocabulary->entries[id];
@@ -208,7 +208,7 @@ mf_status vocabulary_index(struct vocabulary *vocabulary, bool unique, const cha
             continue;
         const char *bytes = vocabulary->blob.data + entry->bytes;
         uint64_t hash = hash_bytes(bytes, entry->bytes_length);
-        struct token_bucket *bucket = slot_of(vocabulary, hash, bytes, entry->bytes_length);
+        struct token_bucket *bucket = bucket_of(vocabulary, hash, bytes, entry->bytes_length);
         if (bucket->id < 0) {
             *bucket = (struct token_bucket){ (uint32_t)(hash >> 32), (int32_t)id, entry->bytes,
                                              entry->bytes_length };
@@ -229,5 +229,5 @@ mf_status vocabulary_index(struct vocabulary *vocabulary, bool unique, const cha
 int32_t vocabulary_find(const struct vocabulary *vocabulary, const char *bytes, size_t length)
 {
     if (length > vocabulary->longest || !vocabulary->buckets) return -1;
-    return slot_of(vocabulary, hash_bytes(bytes, length), bytes, length)->id;
+    return bucket_of(vocabulary, hash_bytes(bytes, length), bytes, length)->id;
 }
