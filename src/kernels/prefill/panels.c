@@ -153,16 +153,25 @@ panel_unit_function NAMED(panel_unit_for)(const struct weight *weight)
  * the units that follow each other is under way at a time. */
 #define WHOLE_ROWS(X) X(Q4_K, q4_k) X(Q6_K, q6_k) X(AFFINE4, usual_affine4)
 
+/* Units that are opened before the first of them is converted: scales that are read right after
+ * they were stored would have to wait. */
+enum { UNITS_AT_ONCE = 8 };
+
 #define DEFINE_WHOLE_ROW(id, name)                                                                 \
     static void whole_row_##name(uint16_t *out, const struct panel_row *from)                      \
     {                                                                                              \
         struct panel_row row = *from;                                                              \
+        struct open_unit units[UNITS_AT_ONCE];                                                     \
         row.at.count = UNIT;                                                                       \
-        for (size_t c = 0; c < from->at.weight->cols; c += UNIT, row.at.index++) {                 \
-            struct open_unit unit;                                                                 \
-            fetch_next(&row, kind_##name.bytes);                                                   \
-            open_##name(&unit, &row);                                                              \
-            panel_unit(out + c, VECTOR, &unit, kind_##name);                                       \
+        for (size_t left = from->at.weight->cols / UNIT; left > 0;) {                              \
+            size_t count = min_size(UNITS_AT_ONCE, left);                                          \
+            for (size_t i = 0; i < count; i++, row.at.index++) {                                   \
+                fetch_next(&row, kind_##name.bytes);                                               \
+                open_##name(&units[i], &row);                                                      \
+            }                                                                                      \
+            for (size_t i = 0; i < count; i++, out += UNIT)                                        \
+                panel_unit(out, VECTOR, &units[i], kind_##name);                                   \
+            left -= count;                                                                         \
         }                                                                                          \
     }
 WHOLE_ROWS(DEFINE_WHOLE_ROW)
