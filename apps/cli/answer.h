@@ -1,11 +1,11 @@
-/* answer.h: an answer as it arrives, token by token, shown and remembered.
+/* answer.h: shows an answer while it is generated and collects its parts.
  *
  *     tokens ── whole characters ── stop strings ── output parser ──┬ reasoning   dim or folded
  *                                                                   ├ content     as it is
  *                                                                   └ tool calls  "→ name {…}"
  *
- * Raw text is content as it is.  Special tokens that are no markup are not shown.  The text is
- * always UTF-8: an answer that is cut inside a character ends with U+FFFD. */
+ * Raw text is content without parsing.  Special tokens that are no markup are not shown.  The text
+ * is always UTF-8: an answer that is cut inside a character ends with U+FFFD. */
 #ifndef CLI_ANSWER_H
 #define CLI_ANSWER_H
 
@@ -34,7 +34,7 @@ struct answer_options {
     mf_reasoning reasoning; /* of the prompt */
     enum reasoning_view view;
     mf_stops *stops; /* that end the answer; NULL: none */
-    bool silent;     /* only remembered */
+    bool silent;     /* collect, show nothing */
 };
 
 enum answer_part { PART_NONE, PART_REASONING, PART_CONTENT, PART_CALL };
@@ -45,7 +45,7 @@ struct answer {
     mf_parser *parser; /* NULL: raw text */
     struct byte_list reasoning, content;
     json_t *calls; /* array, as the OpenAI interface has them, which is what templates expect */
-    struct byte_list call_name, call_id, call_arguments; /* of the present one */
+    struct byte_list call_name, call_id, call_arguments; /* of the current call */
     struct shown shown;                                  /* what a terminal gets */
     enum answer_part part;                               /* that is being shown */
     double reasoning_started;                            /* seconds of the clock */
@@ -57,10 +57,11 @@ struct answer {
 /* After a failure answer_free is legal, as it is on a zeroed struct. */
 mf_status answer_begin(struct answer *out, const struct answer_options *options, mf_error *why);
 
-/* Shows what the token makes ready; false: a stop string was found, or the output is lost. */
+/* Shows the text that is complete after the token.  False: a stop string was found, or stdout is
+ * closed. */
 bool answer_push(struct answer *answer, int32_t token);
 
-/* What was held back, and a newline if one is missing. */
+/* Shows the text that was held back, and a newline if the last line is open. */
 void answer_end(struct answer *answer);
 void answer_free(struct answer *answer);
 

@@ -1,4 +1,4 @@
-/* conversation.h: messages, and what of them the sequence has already read.
+/* conversation.h: the messages of a chat, and their tokens in the sequence.
  *
  *     messages ── chat template ── text ── ids ── the part that is new ── sequence
  *
@@ -17,7 +17,7 @@ enum thinking { THINKING_DEFAULT, THINKING_ON, THINKING_OFF }; /* enable_thinkin
 
 struct conversation {
     const struct opened *opened;
-    bool has_template; /* false: texts are continued as they are */
+    bool has_template; /* false: texts are continued without a template */
     json_t *messages;  /* array of {"role":…,"content":…} */
     char *tools;       /* JSON array of what the model may call, or NULL */
     enum thinking thinking;
@@ -36,13 +36,13 @@ bool conversation_add(struct conversation *conversation, const char *role, const
 mf_status conversation_read_tools(struct conversation *conversation, const char *path,
                                   mf_error *why);
 
-/* The first message, if `text` is not empty; takes an older system message away. */
+/* Replaces the system message, which is the first one; an empty `text` removes it. */
 bool conversation_set_system(struct conversation *conversation, const char *text);
 
-/* Where the messages behind the system's begin: 0 or 1. */
+/* Index of the first message after the system message: 0 or 1. */
 size_t conversation_first(const struct conversation *conversation);
 
-/* No messages but the system's. */
+/* Removes all messages except the system message. */
 void conversation_clear(struct conversation *conversation);
 
 /* The prompt for the assistant's next turn; closed with mf_prompt_close. */

@@ -1,9 +1,9 @@
-/* generation.h: read a prompt, then draw one token after another.
+/* generation.h: feeds a prompt and samples tokens.
  *
  *     prompt ids ── fed, progress shown ── pick ── text out ── fed ── pick …
  *
- * The first Ctrl-C ends the generation (or the reading of the prompt, after the present
- * layer) and not the program; see interrupt_begin. */
+ * The first Ctrl-C ends the generation (or the prompt, after the current layer), not the program;
+ * see interrupt_begin. */
 #ifndef CLI_GENERATION_H
 #define CLI_GENERATION_H
 
@@ -19,28 +19,27 @@ struct generation {
     mf_sequence *sequence;
     const mf_model *model;
     mf_sampler *sampler;
-    mf_constraint *constraint; /* NULL: anything may be said */
+    mf_constraint *constraint; /* NULL: none */
     size_t count_limit;        /* SIZE_MAX: as many as the context holds */
-    bool ignore_end;           /* end tokens are tokens like others */
+    bool ignore_end;           /* continue after end tokens */
     token_function each;
     void *user;
     /* results */
-    size_t count; /* tokens handed to `each`; an end token that ended it is not one */
+    size_t count; /* tokens passed to `each`; a final end token is not counted */
     enum generation_end end;
 };
 
-/* Feeds the ids.  A bar is drawn when it takes long.  MF_ERR_CANCELLED after Ctrl-C:
- * the sequence is then as it was before the call. */
+/* Feeds the ids, with a progress bar if it takes long.  MF_ERR_CANCELLED after Ctrl-C: the sequence
+ * is then unchanged. */
 mf_status prompt_feed(mf_sequence *sequence, const int32_t *ids, size_t count,
                       const struct terminal *terminal, mf_error *why);
 
-/* Draws from the sequence's present logits until something ends it.  Every token that
- * `each` saw has been fed, except the last one where the generation ended with it. */
+/* Samples from the sequence's current logits until the generation ends.  Every token passed to
+ * `each` has been fed, except a last one that ended the generation. */
 mf_status generation_run(struct generation *generation, mf_error *why);
 
-/* From here on SIGINT sets a mark; a second one before the mark is looked at ends the
- * program as usual.  A terminal does not show what is typed.  The last interrupt_end, if it was
- * begun more than once, gives both their old meaning back. */
+/* From now on SIGINT sets a flag that interrupt_seen reads; a second SIGINT before that ends the
+ * program.  The terminal's echo is off.  Calls nest; the last interrupt_end restores both. */
 void interrupt_begin(void);
 bool interrupt_seen(void); /* true once per Ctrl-C */
 void interrupt_end(void);

@@ -1,4 +1,4 @@
-/* model_path.h: from what a person types after -m to a path that can be opened.
+/* model_path.h: resolves the argument of -m to a path.
  *
  *     a directory                         itself, or the GGUF file in it
  *     a GGUF file, under any name         itself

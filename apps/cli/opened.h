@@ -11,21 +11,21 @@ struct opened {
     mf_engine *engine;
     mf_model *model;
     mf_sequence *sequence;
-    struct trace_file *trace; /* NULL: none was asked for */
+    struct trace_file *trace; /* NULL: not requested */
 };
 
-/* As the common settings say.  After a failure nothing stays open. */
+/* Opens all three by the common settings.  After a failure nothing is open. */
 mf_status opened_open(struct opened *out, const struct common_settings *settings, mf_error *why);
 
-/* Engine and model alone; the sequence is the caller's to open, and closed with them. */
+/* Opens engine and model; the caller may open the sequence, which opened_close closes. */
 mf_status opened_open_model(struct opened *out, const struct common_settings *settings,
                             mf_error *why);
 
-/* Writes the trace, too; a trace that cannot be written is said on stderr, and the program
- * will end with EXIT_FAILED. */
+/* Also writes the trace.  If that fails, a message goes to stderr and the program will end with
+ * EXIT_FAILED. */
 void opened_close(struct opened *opened);
 
-/* The ids of a text, every added token recognised. */
+/* Tokenises a text; all added tokens are recognised. */
 mf_status opened_tokenize(struct id_list *out, const struct opened *opened, const char *text,
                           size_t length, mf_error *why);
 

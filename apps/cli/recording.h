@@ -1,5 +1,5 @@
-/* recording.h: `--routes FILE`, for the commands that compute: what every router chose goes
- * into a trace, for `moeflux simulate`. */
+/* recording.h: `--routes FILE` of the commands that run a model: writes the choices of every router
+ * to a trace for `moeflux simulate`. */
 #ifndef CLI_RECORDING_H
 #define CLI_RECORDING_H
 
@@ -20,12 +20,12 @@ struct recording {
     struct output_file file;
 };
 
-/* From here on the sequence is watched, if the settings say so. */
+/* Starts recording the sequence if the settings ask for it. */
 mf_status recording_begin(struct recording *out, const struct recording_settings *settings,
                           const struct opened *opened, mf_error *why);
 
-/* The file appears under its name, if it is to be kept; call it before the sequence closes.
- * What goes wrong is reported: returns `code`, or the code of the failure. */
+/* Completes the file, or discards it if `code` is EXIT_FAILED; call it before the sequence closes.
+ * Reports a failure on stderr.  Returns `code`, or the code of the failure. */
 int recording_end(struct recording *recording, int code);
 
 #endif

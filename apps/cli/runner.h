@@ -1,5 +1,4 @@
-/* runner.h: what `moeflux run` does for one prompt and for a conversation alike: open,
- * read, answer. */
+/* runner.h: the parts of `moeflux run` that a single prompt and a chat share. */
 #ifndef CLI_RUNNER_H
 #define CLI_RUNNER_H
 
@@ -41,7 +40,7 @@ struct runner {
     struct conversation conversation;
     const char *family; /* of reasoning and calls */
     struct constraint constraint;
-    mf_sampler_options sampling; /* its seed goes on by one with every answer */
+    mf_sampler_options sampling; /* its seed increases by one with every answer */
     mf_logit_bias biases[TEXT_LIST_LIMIT];
     mf_stops *stops; /* NULL: none */
     enum reasoning_view view;

@@ -1,4 +1,4 @@
-/* statistics.h: what a run was like, in a line or in a table, on stderr. */
+/* statistics.h: prints the statistics of a run on stderr, as a line, a table or JSON. */
 #ifndef CLI_STATISTICS_H
 #define CLI_STATISTICS_H
 
@@ -25,7 +25,7 @@ void statistics_print(const struct opened *opened);
 /* That, if --stats asks for it, and the numbers as a line of JSON for --stats-json. */
 void statistics_report(const struct opened *opened, const struct common_settings *settings);
 
-/* 0 where nothing was counted. */
+/* 0 if `seconds` is 0. */
 double rate_per_second(uint64_t count, double seconds);
 
 #endif

@@ -1,4 +1,4 @@
-/* terminal.h: what the person at the other end can see.
+/* terminal.h: properties of the terminal, colours, progress bar.
  *
  * Colours, the progress bar and other decoration appear only where the stream is a
  * terminal; on a pipe or in a file there is plain text and nothing else.  NO_COLOR,
@@ -51,7 +51,7 @@ void progress_update(struct progress *progress, uint64_t done);
 /* For steps that take seconds: drawn at once, with what begins now and the time that the
  * others let expect, "decode 64, round 2 of 5 ██████      about 1:05 left". */
 void progress_say(struct progress *progress, const char *what, uint64_t done);
-void progress_end(struct progress *progress); /* takes the line away */
+void progress_end(struct progress *progress); /* erases the line */
 
 /* "512 bytes", "17.4 MiB", "1.4 GiB": binary units. Returns `out`. */
 const char *size_text(uint64_t bytes, char *out, size_t capacity);

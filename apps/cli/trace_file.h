@@ -20,14 +20,14 @@ struct trace_file {
 
 enum { TRACE_EVENTS_MAX = 4 << 20 };
 
-/* The file is made now, so that a wrong path is known at once; `path` is borrowed. */
+/* Creates the file, so that a wrong path fails before the model runs; `path` is borrowed. */
 mf_status trace_file_open_new(struct trace_file **out, const char *path, mf_error *why);
 
 /* An mf_trace_function; `user` is the trace_file. */
 void trace_file_take(void *user, const mf_trace_event *events, size_t count);
 
-/* Writes and closes it; without events nothing stays.  NULL is legal.  The trace is gone
- * in any case. */
+/* Writes and closes the file, removing it if there are no events, and frees the trace, also after a
+ * failure.  NULL is legal. */
 mf_status trace_file_finish(struct trace_file *trace, mf_error *why);
 
 #endif
