@@ -1,6 +1,6 @@
 /* batched.c: a sequence has the same bits alone and in any company, for checkpoints of every family.
  *
- *     batched CHECKPOINT     of the source tree
+ *     batched CHECKPOINT [MOST]     of the source tree; up to MOST sequences, else 64
  *
  * Each sequence follows a script: prompts and generated tokens of random lengths, with
  * forks and snapshots between them.  First
@@ -18,6 +18,7 @@ enum { SEQUENCES_MAX = 64, FEEDS = 6, PROMPT_MOST = 45, LENGTH_MOST = FEEDS * PR
 
 static char path[PATH_CAPACITY];
 static uint64_t seed = 1;
+static size_t most = SEQUENCES_MAX; /* sequences at a time */
 
 static uint32_t draw(uint32_t below)
 {
@@ -220,14 +221,14 @@ static void check_backend(const char *backend)
                                  .chunk_rows = 96, /* parts of a step may be cut */
                                  .sequences = SEQUENCES_MAX };
     struct opened alone = open_model(backend, 1, &options);
-    for (size_t i = 0; i < SEQUENCES_MAX; i++) {
+    for (size_t i = 0; i < most; i++) {
         write_script(&scripts[i], alone.vocab_size);
         run_alone(&scripts[i], &alone);
     }
     struct opened together = open_streamed(backend, options, alone.model);
-    for (size_t i = 0; i < COUNT_OF(counts); i++)
+    for (size_t i = 0; i < COUNT_OF(counts) && counts[i] <= most; i++)
         run_together(scripts, counts[i], i % 3 == 1 ? &alone : &together);
-    for (size_t i = 0; i < SEQUENCES_MAX; i++) free(scripts[i].logits);
+    for (size_t i = 0; i < most; i++) free(scripts[i].logits);
     close_model(&together);
     close_model(&alone);
 }
@@ -251,7 +252,8 @@ int main(int count, char **arguments)
         cmocka_unit_test(batching_changes_no_bit_of_the_tuned_arithmetic),
     };
     const char *source = getenv("MOEFLUX_SOURCE");
-    if (count != 2) return 2;
+    if (count < 2 || count > 3) return 2;
+    if (count == 3) most = min_size((size_t)atoi(arguments[2]), SEQUENCES_MAX);
     snprintf(path, sizeof path, "%s/%s", source ? source : ".", arguments[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
