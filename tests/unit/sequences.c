@@ -19,6 +19,14 @@ enum {
     POOL_SEQUENCES = 120 /* that the pool has room for, if each has one page */
 };
 
+/* What the blocks of a sequence take that has neither forks nor checkpoints. */
+static uint64_t bytes_of_blocks(const struct state_pool *pool, uint32_t positions)
+{
+    return state_pages_for(positions) * state_block_bytes(&pool->shape, BLOCK_PAGE) +
+           state_block_bytes(&pool->shape, BLOCK_RECURRENT) +
+           state_block_bytes(&pool->shape, BLOCK_LOGITS);
+}
+
 /* ----------------------------------------------------------- texts and checks */
 
 /* A sequence and what it must hold. */
@@ -340,8 +348,8 @@ static void many_sequences_of_several_threads_stay_whole(void **state)
     struct player players[THREADS], sum = { 0 };
     struct exchange exchange = { .lock = PTHREAD_MUTEX_INITIALIZER };
     tiny_engine_open(&t, &tiny_standard, NULL);
-    const struct state_shape *shape = &t.model->room.pool.shape;
-    state_pool_set_limit(&t.model->room.pool, POOL_SEQUENCES * sequence_pool_bytes(shape, 1));
+    struct state_pool *pool = &t.model->room.pool;
+    state_pool_set_limit(pool, POOL_SEQUENCES * bytes_of_blocks(pool, 1));
     for (size_t i = 0; i < THREADS; i++) {
         players[i] =
             (struct player){ .t = &t, .players = players, .exchange = &exchange, .random = i + 1 };
@@ -391,7 +399,7 @@ static void a_sequence_costs_what_it_holds(void **state)
     struct state_pool *pool = &t.model->room.pool;
     uint64_t logits = state_block_bytes(&pool->shape, BLOCK_LOGITS);
     for (size_t i = 0; i < COUNT_OF(lengths); i++) {
-        uint64_t blocks = sequence_pool_bytes(&pool->shape, lengths[i]);
+        uint64_t blocks = bytes_of_blocks(pool, lengths[i]);
         uint64_t before = t.heap.live_bytes;
         mf_sequence *sequence = tiny_sequence(&t, 0), *fork;
         assert_true(t.heap.live_bytes - before <= beside_the_pool(0));
