@@ -25,11 +25,23 @@ static bool climbs(const char *path)
     return false;
 }
 
+/* Names are as long as a file system has them: up to 255 bytes. */
+static bool names_fit(const char *path)
+{
+    size_t length = strcspn(path, "/");
+    while (length < 256 && path[length]) {
+        path += length + 1;
+        length = strcspn(path, "/");
+    }
+    return length < 256;
+}
+
 static void put_line(struct memory_files *files, char *line)
 {
     char *content = strchr(line, '=');
-    if (!content || files->count >= MEMORY_FILES_MAX || strlen(line) >= PATH_CAPACITY) return;
+    if (!content || files->count >= MEMORY_FILES_MAX) return;
     *content++ = '\0';
+    if (!names_fit(line)) return;
     memory_files_put(files, line, content, strlen(content));
 }
 
