@@ -101,7 +101,7 @@ static struct prompt_scratch cut_prompt(struct case_cutter *cutter, const struct
     s.queries = case_cut(cutter, what->x_rows * sizeof *s.queries);
     s.out = case_cut(cutter, what->x_rows * sizeof *s.out);
     s.positions = case_cut(cutter, what->x_rows * sizeof *s.positions);
-    s.memory = case_cut(cutter, attend_layout(&sizes).floats * sizeof(float));
+    s.memory = case_cut(cutter, attend_floats(&sizes) * sizeof(float));
     return s;
 }
 

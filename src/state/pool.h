@@ -40,7 +40,7 @@ mf_status state_pool_init(struct state_pool *pool, const mf_allocator *allocator
 /* No block has a holder.  A zeroed pool is legal. */
 void state_pool_free(struct state_pool *pool);
 
-/* Also below what is held: nothing is taken until enough is dropped. */
+/* Also below what the pool has taken: then blocks come only from those that are free again. */
 void state_pool_set_limit(struct state_pool *pool, uint64_t limit_bytes);
 
 /* A block with one holder; what is in it is not defined.  MF_ERR_POOL_FULL: the limit is reached,

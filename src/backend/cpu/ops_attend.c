@@ -284,7 +284,7 @@ size_t cpu_attend_scratch(const struct backend_sizes *sizes)
         min_size(max_size(BLOCK_ROWS, 16 * group), align_up(sizes->row_count * group, 16));
     struct attend_block block = { .key_width = width, .value_width = width, .row_count = rows };
     size_t pointers = rows * (2 * sizeof(void *) + sizeof(uint32_t)) / sizeof(float) + CACHE_LINE;
-    size_t prompt = pointers + page_floats(width) + attend_layout(&block).floats;
+    size_t prompt = pointers + page_floats(width) + attend_floats(&block);
     size_t decode =
         group * STRETCH + STRETCH_PAGES * page_floats(width) + 2 * result_floats(group, width);
     return max_size(prompt, decode);

@@ -279,7 +279,7 @@ size_t cpu_expand_scratch(const struct backend_sizes *s)
                                   .row_count = rows };
     size_t pointers = rows * (2 * sizeof(void *) + sizeof(uint32_t)) / sizeof(float) + CACHE_LINE;
     size_t head = sizes.panel + sizes.rows + sizes.expanded + sizes.keys + sizes.values + pointers +
-                  attend_layout(&block).floats;
+                  attend_floats(&block);
     size_t tile = 2 * KV_PAGE_TOKENS * (latent + rope);
     return max_size(head, tile);
 }

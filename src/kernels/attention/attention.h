@@ -101,8 +101,18 @@ struct attend_layout {
     float *weights;                  /* [2][2][ATTEND_PIECE][16], bf16 */
     float *keep; /* [2][2][16] factor of the sums after a piece raised the maximum */
     struct attend_waiting *waiting;
-    size_t floats;
 };
+
+/* Floats of a block's memory. */
+static inline size_t attend_floats(const struct attend_block *block)
+{
+    size_t lanes = align_up(block->row_count, 2 * ATTEND_LANES);
+    size_t padded = align_up(block->key_width, 32) + align_up(block->value_width, 32);
+    size_t tiles = ATTEND_WAITING / 2 * ATTEND_TILE;
+    size_t pieces = 2 * 2 * ATTEND_PIECE * ATTEND_LANES;
+    return lanes * (padded + 2) + tiles * padded + pieces + pieces / 2 + 2 * 2 * ATTEND_LANES +
+           ATTEND_LANES; /* what waits */
+}
 
 static inline struct attend_layout attend_layout(const struct attend_block *block)
 {
@@ -110,11 +120,10 @@ static inline struct attend_layout attend_layout(const struct attend_block *bloc
                                    align_up(block->row_count, 2 * ATTEND_LANES) / ATTEND_LANES,
                                .key_padded = align_up(block->key_width, 32),
                                .value_padded = align_up(block->value_width, 32) };
-    float *at = block->memory;
     size_t lanes = l.groups * ATTEND_LANES;
     size_t tiles = ATTEND_WAITING / 2 * ATTEND_TILE;
     size_t pieces = 2 * 2 * ATTEND_PIECE * ATTEND_LANES;
-    l.queries = at;
+    l.queries = block->memory;
     l.sums = l.queries + lanes * l.key_padded;
     l.greatest = l.sums + lanes * l.value_padded;
     l.weight_sums = l.greatest + lanes;
@@ -124,7 +133,6 @@ static inline struct attend_layout attend_layout(const struct attend_block *bloc
     l.weights = l.scores + pieces;
     l.keep = l.weights + pieces / 2;
     l.waiting = (struct attend_waiting *)(void *)(l.keep + 2 * 2 * ATTEND_LANES);
-    l.floats = (size_t)(l.keep - at) + 2 * 2 * ATTEND_LANES + ATTEND_LANES;
     return l;
 }
 
