@@ -67,7 +67,7 @@ wait_for 'and the context has room for'
 
 # A turn reads what is new: the answer before, which the template writes in another way, and the
 # question.  Without checkpoints every turn would begin at 0, and read more than the one before.
-start --no-think -n 12
+start_chat --no-think -n 12
 for i in 1 2 3 4; do
     type_line 'What is the capital of Japan?'
     wait_for_count ' prompt tokens at ' $i
