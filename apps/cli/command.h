@@ -42,6 +42,7 @@ struct command {
 /* In the order of the help. */
 #define COMMAND_LIST(X)                                                                            \
     X(run)                                                                                         \
+    X(batch)                                                                                       \
     X(inspect)                                                                                     \
     X(convert)                                                                                     \
     X(selftest)                                                                                    \
