@@ -112,9 +112,9 @@ static mf_status run_tested(struct compare_backend *c, const struct graph *singl
     for (size_t i = 0; i < count; i++) bytes += states[i].count * sizeof(float);
     float *saved = bytes ? c->allocator->allocate(c->allocator->user, bytes, CACHE_LINE) : NULL;
     if (bytes && !saved) return fail_memory(why, bytes);
-    copy_all(saved, states, count);
+    if (saved) copy_all(saved, states, count);
     mf_status status = c->tested->functions->execute(c->tested, single, &copy, why);
-    restore_all(saved, states, count);
+    if (saved) restore_all(saved, states, count);
     if (saved) c->allocator->release(c->allocator->user, saved, bytes);
     return status;
 }

@@ -39,7 +39,7 @@ static mf_status own_logits(struct engine_sequence *sequence, mf_error *why)
         return MF_OK;
     mf_status status = state_pool_take(&row, pool, BLOCK_LOGITS, why);
     if (status != MF_OK) return status;
-    if (sequence->has_logits)
+    if (sequence->logits && sequence->has_logits)
         memcpy(row, sequence->logits, pool->shape.config->vocab_size * sizeof(float));
     state_pool_drop(pool, BLOCK_LOGITS, sequence->logits);
     sequence->logits = row;
