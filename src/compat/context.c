@@ -199,6 +199,7 @@ static mf_status evaluate(mf_context *context, const struct evaluation *e, float
                           size_t logits_length, mf_error *why)
 {
     struct context_sequence *sequence;
+    if (!context) return api_missing(why, "context");
     mf_status status = context_find_or_add(&sequence, context, e->seq_id, why);
     if (status != MF_OK) return status;
     size_t vocab_size = mf_context_n_vocab(context);
@@ -243,6 +244,7 @@ mf_status mf_context_memory_seq_rm(mf_context *context, int32_t seq_id, int32_t 
                                    mf_error *why)
 {
     struct context_sequence *sequence;
+    if (!context) return api_missing(why, "context");
     mf_status status = context_find_or_add(&sequence, context, seq_id, why);
     if (status != MF_OK) return status;
     uint32_t position = mf_sequence_position(sequence->live);
