@@ -162,6 +162,11 @@ mf_status many_plan_run(struct many_plan *plan, mf_model *model,
     mf_status status = g ? MF_OK : fail_memory(why, sizeof *g);
     size_t done = 0;
     if (g) *g = (struct group){ .plan = plan, .model = model };
+    for (size_t i = 0; i < plan->test_count && plan->warm_up && status == MF_OK; i++) {
+        struct many_test *test = &plan->tests[i];
+        status = run_round(g, test, why);
+        *test = (struct many_test){ .sequences = test->sequences, .rates = test->rates };
+    }
     for (size_t round = 0; round < plan->rounds && status == MF_OK; round++) {
         for (size_t i = 0; i < plan->test_count && status == MF_OK; i++) {
             if (watcher) watcher(user, &plan->tests[i], done++);

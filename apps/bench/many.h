@@ -1,6 +1,6 @@
 /* many.h: tokens generated for many sequences in shared steps, timed.
  *
- *     rounds times, for each number of sequences in turn:
+ *     once, not counted, and rounds times, for each number of sequences in turn:
  *         that many sequences, each `depth` tokens deep, get `tokens` further ones, a token each
  *         in every step
  *
@@ -30,6 +30,7 @@ struct many_plan {
     size_t test_count;
     uint32_t tokens, depth;
     size_t rounds;
+    bool warm_up;       /* the round that is not counted */
     const int32_t *ids; /* what is fed */
     size_t id_count;
 };

@@ -398,6 +398,7 @@ static mf_status bench_sequences(struct bench_run *run, struct many_plan *plan, 
     if (status != MF_OK) return status;
     plan->tokens = (uint32_t)settings->counts.values[0];
     plan->depth = (uint32_t)settings->depths.values[0];
+    plan->warm_up = !settings->no_warm_up;
     if (settings->plot) status = output_file_open(&run->plot, settings->plot, why);
     if (status == MF_OK) status = measure_machine(&run->ceilings, settings, NULL, why);
     if (status == MF_OK) status = open_for_many(run, plan, why);
