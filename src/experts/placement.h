@@ -3,7 +3,7 @@
  *
  *     layers' arrays ─ alignment of the reads ─▶ bytes of a slot ─ budget ─▶ slot plan ─▶ mode
  *
- * A store is opened with a budget, and limited to other budgets as sequences come and go:
+ * A store is opened with a budget, and limited to a smaller one for its tables:
  *
  *     expert_placement_make      the mode, the slots that memory is taken for
  *     expert_placement_limit     the slots in use; classes and memory stay

@@ -4,6 +4,8 @@
  *     api_cancel MODEL   (models/pebble: every layer has experts, so that routes count layers) */
 #include <moeflux_tools.h>
 
+#include "check.h"
+
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -11,14 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: %s is false; %s\n", __FILE__, __LINE__, #condition, why.text); \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 enum {
     HELD = 40,

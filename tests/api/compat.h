@@ -4,18 +4,12 @@
 
 #include <moeflux_compat.h>
 
+#include "check.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: %s is false; %s\n", __FILE__, __LINE__, #condition, why.text); \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 static mf_error why;
 

@@ -142,7 +142,7 @@ def check_damage(scratch):
 
 
 def check_checksums(scratch):
-    """A changed bit of every expert of layer 3: found when one is read, unless nobody asks."""
+    """A changed bit of every expert of layer 3: found when one is read, unless none of them is read."""
     hurt = scratch / "hurt"
     shutil.rmtree(hurt)
     shutil.copytree(scratch / "pebble", hurt)

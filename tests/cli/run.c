@@ -155,8 +155,8 @@ static void a_call_keeps_to_its_tool(void **state)
     assert_refused(&run, 1, "and there is room for 3");
     run = PROGRAM(NULL, "run", "a", "--tool-choice", "auto");
     assert_refused(&run, 2, "--tool-choice needs --tools");
-    run = PROGRAM(NULL, "run", "a", "--family", "nobody");
-    assert_refused(&run, 2, "there is no family \"nobody\"");
+    run = PROGRAM(NULL, "run", "a", "--family", "unheard");
+    assert_refused(&run, 2, "there is no family \"unheard\"");
 }
 
 static void an_answer_keeps_to_a_schema(void **state)
