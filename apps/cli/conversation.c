@@ -5,6 +5,7 @@
 
 #include "common/basics.h"
 #include "common/error.h"
+#include "moeflux_tools.h"
 
 #include <stdlib.h>
 
@@ -184,6 +185,14 @@ static mf_status keep_place(struct conversation *conversation, mf_error *why)
     return mf_sequence_checkpoint(sequence, why);
 }
 
+void conversation_expect_turns(struct conversation *conversation)
+{
+    mf_model_shape shape = MF_MODEL_SHAPE_INIT;
+
+    mf_model_get_shape(&shape, conversation->opened->model, NULL);
+    conversation->keeps_places = shape.delta_layers > 0;
+}
+
 mf_status conversation_read(struct conversation *conversation, const mf_prompt *prompt,
                             const struct terminal *terminal, mf_error *why)
 {
@@ -194,7 +203,7 @@ mf_status conversation_read(struct conversation *conversation, const mf_prompt *
 
     if (count == 0) return fail(why, MF_ERR_ARGUMENT, "the prompt is empty");
     kept = rewind_sequence(sequence, ids, count);
-    lasting = lasting_length(conversation, ids, count);
+    lasting = conversation->keeps_places ? lasting_length(conversation, ids, count) : count;
     bool fits = count <= mf_sequence_context_length(sequence);
     if (kept < lasting && lasting < count && fits) {
         status = prompt_feed(sequence, ids + kept, lasting - kept, terminal, why);

@@ -21,7 +21,8 @@ struct conversation {
     json_t *messages;  /* array of {"role":…,"content":…} */
     char *tools;       /* JSON array of what the model may call, or NULL */
     enum thinking thinking;
-    uint32_t places[2]; /* positions with a checkpoint; 0: none */
+    bool keeps_places;  /* checkpoints are kept for the next turn */
+    uint32_t places[2]; /* positions with one; 0: none */
 };
 
 /* A chat template that cannot be parsed is an error. */
@@ -44,6 +45,10 @@ size_t conversation_first(const struct conversation *conversation);
 
 /* Removes all messages except the system message. */
 void conversation_clear(struct conversation *conversation);
+
+/* There will be further turns.  Models with recurrent layers keep checkpoints from now on, for
+ * which a prompt is read in two parts; others need none. */
+void conversation_expect_turns(struct conversation *conversation);
 
 /* The prompt for the assistant's next turn; closed with mf_prompt_close. */
 mf_status conversation_render_new(mf_prompt **out, const struct conversation *conversation,
