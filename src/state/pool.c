@@ -110,7 +110,14 @@ static mf_status take_fresh(void **out, struct state_pool *pool, enum block_kind
     return MF_OK;
 }
 
-mf_status state_pool_take(void **out, struct state_pool *pool, enum block_kind kind, mf_error *why)
+void state_pool_set_reclaim(struct state_pool *pool,
+                            uint64_t (*reclaim)(void *user, uint64_t bytes), void *user)
+{
+    pool->reclaim = reclaim;
+    pool->reclaim_user = user;
+}
+
+static mf_status take(void **out, struct state_pool *pool, enum block_kind kind, mf_error *why)
 {
     struct blocks *blocks = &pool->blocks[kind];
     mf_status status = MF_OK;
@@ -128,6 +135,16 @@ mf_status state_pool_take(void **out, struct state_pool *pool, enum block_kind k
         blocks->held++;
     }
     pthread_mutex_unlock(&pool->lock);
+    return status;
+}
+
+mf_status state_pool_take(void **out, struct state_pool *pool, enum block_kind kind, mf_error *why)
+{
+    mf_status status = take(out, pool, kind, why);
+    /* Again while there is something to drop: another thread may have been faster. */
+    while (status == MF_ERR_POOL_FULL && pool->reclaim &&
+           pool->reclaim(pool->reclaim_user, pool->blocks[kind].bytes) > 0)
+        status = take(out, pool, kind, why);
     return status;
 }
 

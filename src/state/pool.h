@@ -31,6 +31,10 @@ struct state_pool {
         uint32_t spare; /* blocks without */
         void *first_spare;
     } blocks[BLOCK_KINDS];
+    /* Asked for memory before the pool says that it is full; NULL: none.  Called without the lock;
+     * returns the bytes of the blocks that it has dropped. */
+    uint64_t (*reclaim)(void *user, uint64_t bytes);
+    void *reclaim_user;
 };
 
 /* An empty pool; `config` and `allocator` are borrowed. */
@@ -42,6 +46,10 @@ void state_pool_free(struct state_pool *pool);
 
 /* Also below what the pool has taken: then blocks come only from those that are free again. */
 void state_pool_set_limit(struct state_pool *pool, uint64_t limit_bytes);
+
+/* Before the pool has other users; NULL ends it. */
+void state_pool_set_reclaim(struct state_pool *pool,
+                            uint64_t (*reclaim)(void *user, uint64_t bytes), void *user);
 
 /* A block with one holder; what is in it is not defined.  MF_ERR_POOL_FULL: the limit is reached,
  * MF_ERR_MEMORY: the allocator has none. */

@@ -212,6 +212,21 @@ void sequence_restore(struct sequence *sequence, const void *tokens, uint32_t co
     sequence_commit(sequence);
 }
 
+mf_status sequence_make_tables(struct sequence *sequence, uint32_t count, mf_error *why)
+{
+    mf_status status = MAKE_ROOM(sequence, tokens, token_room, count, why);
+    if (status == MF_OK)
+        status = MAKE_ROOM(sequence, pages, page_room, state_pages_for(count), why);
+    return status;
+}
+
+void sequence_adopt(struct sequence *sequence, uint32_t count, void *recurrent)
+{
+    sequence->position = count;
+    sequence->run_start = sequence->pending_run_start = find_run(sequence, count);
+    sequence->recurrent = recurrent;
+}
+
 void sequence_abandon(struct sequence *sequence)
 {
     sequence->pending = 0;

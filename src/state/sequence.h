@@ -77,6 +77,12 @@ void sequence_commit(struct sequence *sequence);
 /* Instead of steps, for a snapshot whose pages and state were copied into what was reserved:
  * `count` tokens with their phases, and commits.  The sequence is empty before. */
 void sequence_restore(struct sequence *sequence, const void *tokens, uint32_t count);
+
+/* Instead of steps, for state that others hold, too: makes room in the tables of an empty sequence;
+ * then the caller fills in `tokens` and appends references to `pages`, and sequence_adopt commits
+ * `count` of them with a reference to their recurrent state. */
+mf_status sequence_make_tables(struct sequence *sequence, uint32_t count, mf_error *why);
+void sequence_adopt(struct sequence *sequence, uint32_t count, void *recurrent);
 void sequence_abandon(struct sequence *sequence);
 void sequence_clear(struct sequence *sequence);
 
