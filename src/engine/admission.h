@@ -26,14 +26,20 @@ struct admission_request {
 mf_status admission_check(uint64_t need_bytes, uint32_t prompt_tokens, uint64_t pool_bytes,
                           mf_error *why);
 
+struct admission_times {
+    double now;
+    double patience_seconds; /* see below */
+};
+
 /* Which of those that do not run begin now: interactive ones first, then in order of arrival.  A
  * smaller one passes one that does not fit, until that one has waited for `patience_seconds`: from
- * then on what becomes free is kept for it.  Where nothing runs, the first begins. */
+ * then on what becomes free is kept for it.  A background request that has waited four times as
+ * long is taken for an interactive one.  Where nothing runs, the first begins. */
 void admission_plan(struct admission_request *requests, size_t count, uint64_t free_bytes,
-                    double patience_seconds, double now);
+                    struct admission_times times);
 
 /* The running request to park: background before interactive, then the one that came last.
- * `count`: none, or only one is running. */
+ * Returns `count` where fewer than two run. */
 size_t admission_park(const struct admission_request *requests, size_t count);
 
 #endif

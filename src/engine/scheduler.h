@@ -13,35 +13,37 @@
  *     into a pausable step of their own: decode steps run at its layer boundaries, so that only a
  *     layer must fit in between.  A chunk reads every expert once; large chunks cost less per row.
  *
- * whichever computes the prompt faster.  In pauses decode steps get at least 1/16 of the time.
+ * whichever computes the prompt faster.  In pauses decode steps get about a sixteenth of
+ * the time, and more where the deadline asks for it.
  * Without such rows a step takes as many prompt rows as it has room for.
  *
- * Order of prompts: jobs that have waited for longer than their class allows, the longest wait
- * first; then interactive before background ones; then the clients that have had the least time,
- * where less than a second does not count; then the shortest rest of a prompt.  Decode rows all run
- * in every step; beyond the limits, those that have waited longest.
+ * Order of prompts: interactive before background ones; then the clients that have had the least
+ * time, where less than a second does not count; then the shortest rest of a prompt.  An eighth of
+ * the time goes to the prompt that has waited longest, whatever it is, so that none starves.
+ * Decode rows all run in every step; beyond the limits, those that have waited longest.
  *
- * What a step takes is learned: for decode and for prompt rows, by number of rows, the median of
- * the last steps without their waits for reads, and the bytes of experts read; for each byte, the
- * median of the time that steps waited for it.
+ * What a step takes is learned: for decode and for prompt rows, by number of rows, the time
+ * of the last steps without their waits for reads, and the bytes of experts that they read; and
+ * for each byte, the time that steps waited for it (cost.h).
  *
  * Threads: one call at a time. */
 #ifndef ENGINE_SCHEDULER_H
 #define ENGINE_SCHEDULER_H
 
-#include "base/common.h"
+#include "engine/cost.h"
 
 /* Prompt rows come in multiples of this, but for the end of a prompt. */
 enum { SCHEDULE_GRAIN = 16 };
 
+/* Clients whose time is remembered; beyond them, those of the last plans. */
+enum { SCHEDULE_CLIENTS = 256 };
+
 struct scheduler_options {
-    double max_gap_seconds;   /* deadline between two tokens; 0: 150 ms */
-    uint32_t chunk_rows;      /* rows of the largest step */
-    uint32_t span_limit;      /* parts of a step, at most */
-    uint32_t pause_rows;      /* decode rows of a step in a pause; 0: steps cannot pause */
-    uint32_t layer_count;     /* of the model */
-    double patience_seconds;  /* an interactive prompt that waited so long goes first; 0: 5 s */
-    double background_factor; /* a background job waits this many times longer; 0: 4 */
+    double max_gap_seconds; /* deadline between two tokens; 0: 150 ms */
+    uint32_t chunk_rows;    /* rows of the largest step */
+    uint32_t span_limit;    /* parts of a step, at most */
+    uint32_t pause_rows;    /* decode rows of a step in a pause; 0: steps cannot pause */
+    uint32_t layer_count;   /* of the model */
 };
 
 /* A sequence that could compute now; one that waits for anything else is left out by the caller. */
@@ -70,16 +72,6 @@ struct schedule_step {
     uint64_t expert_bytes; /* read meanwhile, pauses included */
 };
 
-/* Seconds by number of rows, learned; for the scheduler only. */
-enum { CURVE_POINTS = 14, CURVE_SAMPLES = 9, SCHEDULE_CLIENTS = 256 };
-struct learned {
-    double values[CURVE_SAMPLES]; /* the last ones, in a ring */
-    uint32_t count, next;
-};
-struct curve {
-    struct learned points[CURVE_POINTS]; /* of 2^i … 2^(i+1) - 1 rows: a value per row */
-};
-
 struct scheduler {
     struct scheduler_options options;
     struct curve decode, prompt;             /* seconds of computing for each row */
@@ -92,6 +84,9 @@ struct scheduler {
     } clients[SCHEDULE_CLIENTS];
     double floor_seconds; /* the least served_seconds of the clients of the last plan */
     uint64_t plan_count;
+    double waiting_seconds; /* saved up for the prompt that has waited longest */
+    size_t turn;            /* where decode rows are left out next */
+    bool prompts_passed;    /* the last plan had decode rows only, for the deadline's sake */
     /* The present pausable step. */
     double layer_predicted, layer_longest, boundary; /* boundary: when the last one was; 0: none */
     double paused_seconds, paused_wait_seconds;
