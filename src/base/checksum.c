@@ -49,6 +49,18 @@ void checksum_end_wide(const struct checksum *checksum, char out[CHECKSUM_WIDE_T
              (unsigned long long)wide.low64);
 }
 
+_Static_assert(CHECKSUM_SECRET >= XXH3_SECRET_SIZE_MIN, "the secret is long enough");
+_Static_assert(sizeof(XXH128_canonical_t) == CHECKSUM_KEYED, "the same bytes on all machines");
+
+void checksum_keyed(uint8_t out[CHECKSUM_KEYED], const uint8_t *secret, const void *bytes,
+                    size_t count)
+{
+    XXH128_canonical_t value;
+    XXH128_canonicalFromHash(&value,
+                             XXH3_128bits_withSecret(bytes, count, secret, CHECKSUM_SECRET));
+    memcpy(out, value.digest, CHECKSUM_KEYED);
+}
+
 void checksum_print(uint64_t value, char out[CHECKSUM_TEXT])
 {
     snprintf(out, CHECKSUM_TEXT, "%016llx", (unsigned long long)value);

@@ -22,6 +22,12 @@ uint64_t checksum_of(const void *bytes, size_t count);
 enum { CHECKSUM_WIDE_TEXT = 33, CHECKSUM_TEXT = 17 };
 void checksum_end_wide(const struct checksum *checksum, char out[CHECKSUM_WIDE_TEXT]);
 
+/* 128 bits that depend on `secret` ([CHECKSUM_SECRET] random bytes), too, so that
+ * inputs with the same value cannot be prepared without knowing it. */
+enum { CHECKSUM_SECRET = 192, CHECKSUM_KEYED = 16 };
+void checksum_keyed(uint8_t out[CHECKSUM_KEYED], const uint8_t *secret, const void *bytes,
+                    size_t count);
+
 /* As 16 lowercase hexadecimal digits and a NUL; checksum_parse accepts exactly that. */
 void checksum_print(uint64_t value, char out[CHECKSUM_TEXT]);
 bool checksum_parse(uint64_t *out, const char *text);

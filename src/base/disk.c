@@ -25,16 +25,22 @@ static int descriptor_of(void *handle)
     return ((struct posix_file *)handle)->descriptor;
 }
 
+/* `user` is the mode of new files; NULL: what the process's mask leaves. */
+static mode_t mode_of(const void *user, mode_t otherwise)
+{
+    return user ? *(const mode_t *)user : otherwise;
+}
+
 static int posix_make_directory(void *user, const char *path)
 {
-    (void)user;
-    return mkdir(path, 0777) == 0 ? 0 : -errno;
+    mode_t mode = mode_of(user, 0777);
+    mode |= (mode & 0444) >> 2; /* a directory that can be read can be searched */
+    return mkdir(path, mode) == 0 ? 0 : -errno;
 }
 
 static int posix_open(void *user, const char *path, void **handle, uint64_t *size)
 {
-    (void)user;
-    int descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, mode_of(user, 0666));
     if (descriptor < 0) return -errno;
     struct stat info;
     int problem = fstat(descriptor, &info) < 0 ? errno : 0;
@@ -136,18 +142,16 @@ static void posix_forget(void *user, void *handle)
     posix_fadvise(descriptor_of(handle), 0, 0, POSIX_FADV_DONTNEED);
 }
 
-const struct disk disk_posix = { .make_directory = posix_make_directory,
-                                 .open = posix_open,
-                                 .write = posix_write,
-                                 .resize = posix_resize,
-                                 .sync = posix_sync,
-                                 .lock = posix_lock,
-                                 .close = posix_close,
-                                 .rename = posix_rename,
-                                 .remove = posix_remove,
-                                 .sync_directory = posix_sync_directory,
-                                 .free_bytes = posix_free_bytes,
-                                 .forget = posix_forget };
+#define POSIX_CALLS                                                                                \
+    .make_directory = posix_make_directory, .open = posix_open, .write = posix_write,              \
+    .resize = posix_resize, .sync = posix_sync, .lock = posix_lock, .close = posix_close,          \
+    .rename = posix_rename, .remove = posix_remove, .sync_directory = posix_sync_directory,        \
+    .free_bytes = posix_free_bytes, .forget = posix_forget
+
+static const mode_t owner_only = 0600;
+
+const struct disk disk_posix = { POSIX_CALLS };
+const struct disk disk_private = { .user = (void *)&owner_only, POSIX_CALLS };
 
 mf_status disk_file_open(struct disk_file *out, const struct disk *disk, const char *directory,
                          const char *name, mf_error *why)

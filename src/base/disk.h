@@ -30,8 +30,8 @@ struct disk {
     void (*forget)(void *user, void *handle);
 };
 
-/* POSIX files. */
-extern const struct disk disk_posix;
+/* POSIX files; those that only their owner can read and write. */
+extern const struct disk disk_posix, disk_private;
 
 struct disk_file {
     const struct disk *disk;

@@ -33,7 +33,11 @@
 #include "base/common.h"
 #include "base/disk.h"
 
-enum cache_kind { CACHE_PAGE = 1, CACHE_CHECKPOINT = 2 };
+enum cache_kind {
+    CACHE_ROOT = 0, /* of the store: what the trees hang from; has no file */
+    CACHE_PAGE = 1,
+    CACHE_CHECKPOINT = 2,
+};
 
 enum { CACHE_TOKENS_MAX = 64 };
 
@@ -65,6 +69,7 @@ struct cache_store_options {
     const struct disk *disk;       /* NULL: files that only their owner can read */
     const mf_files *files;         /* NULL: POSIX */
     const struct clock *clock;     /* seconds since 1970; NULL: the system's */
+    bool look_only;                /* changes nothing: what is wrong is counted, puts are refused */
 };
 
 /* Opens the directory, and removes what is damaged, not known or too much.  *held: another process

@@ -129,21 +129,25 @@ static bool is_empty(const struct memory_disk *d, int node)
 /* Whether the current call does its work, and whether it reports success. */
 struct verdict {
     bool works, answers;
+    int problem;
 };
 
 static struct verdict judge(struct memory_disk *d)
 {
-    if (d->stopped) return (struct verdict){ false, false };
+    bool once = d->kind == FAIL_BEFORE || d->kind == FAIL_AFTER;
+    if (d->stopped && !once) return (struct verdict){ false, false, -EIO };
     d->calls++;
-    if (d->stop_at == 0 || d->calls < d->stop_at) return (struct verdict){ true, true };
+    if (d->stop_at == 0 || d->calls < d->stop_at || d->stopped)
+        return (struct verdict){ true, true, 0 };
     d->stopped = true;
-    return (struct verdict){ d->kind == STOP_AFTER, false };
+    return (struct verdict){ d->kind == STOP_AFTER || d->kind == FAIL_AFTER, false,
+                             once ? -ENOSPC : -EIO };
 }
 
 #define CALL(d, work)                                                                              \
     struct verdict verdict_ = judge(d);                                                            \
-    int result_ = verdict_.works ? (work) : -EIO;                                                  \
-    return verdict_.answers ? result_ : -EIO
+    int result_ = verdict_.works ? (work) : 0;                                                     \
+    return verdict_.answers ? result_ : verdict_.problem
 
 static int make_directory(struct memory_disk *d, const char *path)
 {
@@ -187,8 +191,8 @@ static int call_open(void *user, const char *path, void **handle, uint64_t *size
 {
     struct memory_disk *d = user;
     struct verdict verdict = judge(d);
-    int result = verdict.works ? open_file(d, path, handle, size) : -EIO;
-    if (!verdict.answers) return -EIO;
+    int result = verdict.works ? open_file(d, path, handle, size) : 0;
+    if (!verdict.answers) return verdict.problem;
     d->open_count += result == 0;
     return result;
 }
@@ -214,8 +218,9 @@ static int64_t call_write(void *user, void *handle, uint64_t offset, const void 
 {
     struct memory_disk *d = user;
     struct verdict verdict = judge(d);
-    int64_t result = verdict.works ? write_bytes(d, handle, offset, bytes, count) : -EIO;
-    return verdict.answers ? result : -EIO;
+    if (!verdict.answers && d->kind == FAIL_AFTER) count /= 2;
+    int64_t result = verdict.works ? write_bytes(d, handle, offset, bytes, count) : 0;
+    return verdict.answers ? result : verdict.problem;
 }
 
 static int resize_file(struct memory_disk *d, void *handle, uint64_t bytes)

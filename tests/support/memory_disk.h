@@ -46,6 +46,8 @@ struct memory_node {
 enum stop_kind {
     STOP_BEFORE, /* the call does nothing */
     STOP_AFTER,  /* the call does its work, and the process ends before it returns */
+    FAIL_BEFORE, /* the call does nothing; those after it work */
+    FAIL_AFTER,  /* the call does its work (a write: half of it) and fails; those after it work */
 };
 
 struct memory_disk {
@@ -69,10 +71,10 @@ void memory_disk_free(struct memory_disk *disk);
 /* A safe file, with its directories. */
 void memory_disk_put(struct memory_disk *disk, const char *path, const void *bytes, size_t count);
 
-/* The nth call from now and all after it fail with EIO; 0: none. */
+/* The nth call from now fails with ENOSPC, or it and all after it fail with EIO; 0: none. */
 void memory_disk_stop(struct memory_disk *disk, uint64_t nth, enum stop_kind kind);
 
-/* Works again; true if it had stopped.  With a power cut only what was safe is left. */
+/* Works again; true if it had stopped or failed.  With a power cut only what was safe is left. */
 bool memory_disk_restart(struct memory_disk *disk, bool power_cut);
 
 /* What `path` holds now; NULL: it is not there, or is a directory. */
