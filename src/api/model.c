@@ -53,7 +53,7 @@ static mf_status open_experts(mf_model *model, const mf_model_options *options, 
         if (status == MF_ERR_MEMORY) status = api_explain_memory(model, why);
     }
     if (status != MF_OK) return status;
-    model->room.forward.experts = model->experts;
+    engine_room_set_experts(&model->room, model->experts);
     status = api_count_tables(model, why);
     if (status == MF_OK) api_widen_pool(model);
     return status;

@@ -110,6 +110,20 @@ mf_status forward_bytes(struct forward_bytes *out, const struct forward_parts *p
     return status;
 }
 
+static mf_status take_arrays(const struct array *arrays, size_t count, struct arena *arena,
+                             size_t row_capacity, mf_error *why)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct array *array = &arrays[i];
+        void *memory = array->raw ? arena_take_raw(arena, array->count, array->size)
+                                  : arena_take(arena, array->count, array->size);
+        if (!memory)
+            return fail(why, MF_ERR_MEMORY, "out of memory for steps of %zu rows", row_capacity);
+        memcpy(array->pointer, &memory, sizeof memory);
+    }
+    return MF_OK;
+}
+
 mf_status forward_init(struct forward *f, const struct forward_parts *parts, struct arena *arena,
                        size_t row_capacity, size_t context, mf_error *why)
 {
@@ -125,17 +139,55 @@ mf_status forward_init(struct forward *f, const struct forward_parts *parts, str
     if (status == MF_OK) status = f->backend->functions->reserve(f->backend, &sizes, why);
     if (status != MF_OK) return status;
 
-    for (size_t i = 0, count = list_arrays(arrays, f); i < count; i++) {
-        const struct array *array = &arrays[i];
-        void *memory = array->raw ? arena_take_raw(arena, array->count, array->size)
-                                  : arena_take(arena, array->count, array->size);
-        if (!memory)
-            return fail(why, MF_ERR_MEMORY, "out of memory for steps of %zu rows", row_capacity);
-        memcpy(array->pointer, &memory, sizeof memory);
-    }
+    status = take_arrays(arrays, list_arrays(arrays, f), arena, row_capacity, why);
+    if (status != MF_OK) return status;
     f->routes.per_row = c->experts_per_token;
     f->predicted.per_row = (uint32_t)predicted_per_row(c);
     return MF_OK;
+}
+
+/* What a nested forward does not share: what a step keeps from layer to layer. */
+enum { NESTED_ARRAYS = 5 };
+
+static void list_nested_arrays(struct array out[NESTED_ARRAYS], struct forward *f)
+{
+    const struct model_config *c = f->config;
+    size_t rows = f->row_capacity;
+    const struct array own[] = {
+        { &f->shared[SHARED_X], (uint64_t)rows * c->width, sizeof(float), true },
+        { &f->shared[SHARED_ANGLES], (uint64_t)rows * c->rope.rotary_width, sizeof(float), true },
+        { &f->rows, rows, sizeof(struct row), false },
+        { &f->tokens, rows, sizeof(int32_t), false },
+        { &f->spans, SPANS_MAX, sizeof(struct span), false },
+    };
+    _Static_assert(COUNT_OF(own) == NESTED_ARRAYS, "all of them");
+    memcpy(out, own, sizeof own);
+}
+
+uint64_t forward_nested_bytes(const struct model_config *config, size_t row_capacity)
+{
+    struct forward f = { .config = config, .row_capacity = row_capacity };
+    struct array arrays[NESTED_ARRAYS];
+    uint64_t bytes = align_up(sizeof f, CACHE_LINE);
+    list_nested_arrays(arrays, &f);
+    for (size_t i = 0; i < NESTED_ARRAYS; i++)
+        bytes += align_up(arrays[i].count * arrays[i].size, CACHE_LINE);
+    return bytes;
+}
+
+mf_status forward_nest(struct forward **out, const struct forward *outer, struct arena *arena,
+                       size_t row_capacity, mf_error *why)
+{
+    struct array arrays[NESTED_ARRAYS];
+    struct forward *f = ARENA_NEW(arena, struct forward, 1);
+    mf_status status = f ? MF_OK : fail_memory(why, sizeof *f);
+    if (status != MF_OK) return status;
+    *f = *outer;
+    f->row_capacity = row_capacity;
+    list_nested_arrays(arrays, f);
+    status = take_arrays(arrays, NESTED_ARRAYS, arena, row_capacity, why);
+    *out = f;
+    return status;
 }
 
 /* ------------------------------------------------------------------ a graph */
@@ -375,12 +427,24 @@ static mf_status look_at_parts(const struct step *step, uint32_t layer, mf_error
     return MF_OK;
 }
 
+/* Between two layers the step may stand still for others; their visits have ended what the store
+ * read ahead for this one. */
+static mf_status pause_before(const struct step *step, uint32_t layer, mf_error *why)
+{
+    struct forward *f = step->forward;
+    const struct step_watch *watch = f->watch;
+    if (!watch || !watch->pause || !watch->pause(watch->user)) return MF_OK;
+    trace_count_into(f->backend->tracer, f->times.stage_ticks);
+    return expect_experts(step, layer, layer == 0, why);
+}
+
 static mf_status run_layers(const struct step *step, mf_error *why)
 {
     struct forward *f = step->forward;
     mf_status status = MF_OK;
     for (uint32_t layer = 0; layer < f->config->layer_count && status == MF_OK; layer++) {
-        status = look_at_parts(step, layer, why);
+        status = pause_before(step, layer, why);
+        if (status == MF_OK) status = look_at_parts(step, layer, why);
         if (status != MF_OK) break;
         for (size_t s = 0; s < step->part_count; s++)
             sequence_view(step->parts[s].sequence, layer, &f->spans[s]);

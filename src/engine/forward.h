@@ -35,9 +35,12 @@ struct observer {
 
 /* Told of the layers of a step. */
 struct step_watch {
+    void *user;
     /* Layer `layer` is about to begin. */
     void (*layer)(void *user, uint32_t layer);
-    void *user;
+    /* Before that, and before it is asked whether a part was cancelled: may run steps of a nested
+     * forward.  True: some have run.  NULL: the step does not pause. */
+    bool (*pause)(void *user);
 };
 
 struct forward_times {
@@ -104,6 +107,15 @@ mf_status forward_bytes(struct forward_bytes *out, const struct forward_parts *p
  * memory comes from `arena`. */
 mf_status forward_init(struct forward *forward, const struct forward_parts *parts,
                        struct arena *arena, size_t row_capacity, size_t context, mf_error *why);
+
+/* A forward for steps of up to `row_capacity` rows, at most the outer's, that run while a step of
+ * `outer` stands between two layers.  It has its own residual stream, angles, rows and spans; all
+ * else is outer's memory, which holds nothing that outlives a layer.  It must not run inside
+ * forward_logits, nor outlive `outer`. */
+uint64_t forward_nested_bytes(const struct model_config *config,
+                              size_t row_capacity); /* of the arena */
+mf_status forward_nest(struct forward **out, const struct forward *outer, struct arena *arena,
+                       size_t row_capacity, mf_error *why);
 
 /* Runs the parts' tokens through all layers and advances the sequences' pending positions, but for
  * those of cancelled parts.  MF_ERR_CANCELLED: all were.  After a failure, and where a part was

@@ -17,10 +17,15 @@ struct engine_room_sizes {
 struct engine_room {
     struct arena arena;
     struct forward forward;
+    struct forward *nested; /* for steps in the pauses of another; NULL: no pauses */
+    uint64_t pause_steps;   /* calls that have run in pauses */
     struct state_pool pool;
     struct engine_room_sizes sizes;
     uint64_t bytes; /* of the arena, the backend's reserve and the spare states of a step */
 };
+
+/* Rows of a step in a pause: one for each sequence; none where there is only one. */
+uint32_t engine_room_pause_rows(struct engine_room_sizes sizes);
 
 /* What engine_room_init takes, without the pool's sequences. */
 mf_status engine_room_bytes(uint64_t *out, const struct forward_parts *parts,
@@ -32,6 +37,8 @@ uint64_t engine_room_pool_bytes(const struct model_config *config, enum kv_forma
 
 mf_status engine_room_init(struct engine_room *room, const struct forward_parts *parts,
                            struct engine_room_sizes sizes, mf_error *why);
+/* The store, which is opened with what the room leaves; before the first step. */
+void engine_room_set_experts(struct engine_room *room, struct expert_store *experts);
 void engine_room_free(struct engine_room *room); /* a zeroed one is legal */
 
 #endif

@@ -6,6 +6,8 @@
 /* A step: the feeds that have a part in it. */
 struct feeds_step {
     struct forward *forward;
+    const struct feed_pause *pause; /* NULL: none */
+    double paused_seconds;
     struct feed *feeds[SPANS_MAX];
     struct step_part parts[SPANS_MAX];
     uint32_t first_rows[SPANS_MAX];
@@ -107,6 +109,18 @@ static void report_layer(void *user, uint32_t layer)
     for (size_t i = 0; i < step->count; i++)
         report(step->feeds[i]->sequence,
                (size_t)step->parts[i].count * layer / step->forward->config->layer_count);
+}
+
+/* True: steps have run in the pause. */
+static bool pause_step(void *user)
+{
+    struct feeds_step *step = user;
+    const struct engine_room *room = step->feeds[0]->sequence->room;
+    uint64_t before = room->pause_steps;
+    double begin = clock_seconds();
+    step->pause->function(step->pause->user);
+    step->paused_seconds += clock_seconds() - begin;
+    return room->pause_steps != before;
 }
 
 static void pass_hidden(void *user, int layer, const float *x, size_t rows)
@@ -243,9 +257,10 @@ static void run_step(struct feeds_step *step)
 {
     struct forward *f = step->forward;
     const struct observer observer = { step, pass_hidden, pass_routes };
-    const struct step_watch watch = { report_layer, step };
+    const struct step_watch watch = { step, report_layer, step->pause ? pause_step : NULL };
     mf_error why;
     double begin = clock_seconds();
+    step->paused_seconds = 0;
     f->observer = &observer;
     f->watch = &watch;
     f->times = (struct forward_times){ 0 };
@@ -260,7 +275,7 @@ static void run_step(struct feeds_step *step)
                 fail(step->feeds[i]->why, MF_ERR_CANCELLED, "cancelled during a step");
     }
     if (status == MF_OK) gather_logits(step);
-    double seconds = clock_seconds() - begin;
+    double seconds = clock_seconds() - begin - step->paused_seconds;
     for (size_t i = 0; i < step->count; i++) {
         struct feed *feed = step->feeds[i];
         if (feed->status != MF_OK) continue;
@@ -274,11 +289,10 @@ static void run_step(struct feeds_step *step)
 /* -------------------------------------------------------------------- feeds */
 
 /* All but the commits: tokens are pending, or after a failure nothing is. */
-static void run_feeds(struct feed *feeds, size_t count)
+static void run_feeds(struct forward *forward, struct feed *feeds, size_t count,
+                      const struct feed_pause *pause)
 {
-    struct feeds_step step;
-    if (count == 0) return;
-    step.forward = &feeds[0].sequence->room->forward;
+    struct feeds_step step = { .forward = forward, .pause = pause };
     for (size_t i = 0; i < count; i++) feeds[i].status = reserve(&feeds[i]);
     for (;;) {
         fill_step(&step, feeds, count);
@@ -293,9 +307,8 @@ static void run_feeds(struct feed *feeds, size_t count)
     }
 }
 
-void engine_feed(struct feed *feeds, size_t count)
+static void commit_feeds(struct feed *feeds, size_t count)
 {
-    run_feeds(feeds, count);
     for (size_t i = 0; i < count; i++) {
         struct engine_sequence *sequence = feeds[i].sequence;
         if (feeds[i].status != MF_OK || feeds[i].count == 0) continue;
@@ -304,9 +317,31 @@ void engine_feed(struct feed *feeds, size_t count)
     }
 }
 
+void engine_feed(struct feed *feeds, size_t count)
+{
+    engine_feed_pausable(feeds, count, NULL);
+}
+
+void engine_feed_pausable(struct feed *feeds, size_t count, const struct feed_pause *pause)
+{
+    if (count == 0) return;
+    struct engine_room *room = feeds[0].sequence->room;
+    run_feeds(&room->forward, feeds, count, room->nested ? pause : NULL);
+    commit_feeds(feeds, count);
+}
+
+void engine_feed_in_pause(struct feed *feeds, size_t count)
+{
+    if (count == 0) return;
+    struct engine_room *room = feeds[0].sequence->room;
+    room->pause_steps++;
+    run_feeds(room->nested, feeds, count, NULL);
+    commit_feeds(feeds, count);
+}
+
 void engine_rehearse(struct feed *feed)
 {
-    run_feeds(feed, 1);
+    run_feeds(&feed->sequence->room->forward, feed, 1, NULL);
     if (feed->status != MF_OK || feed->count == 0) return;
     sequence_abandon(&feed->sequence->state);
     feed->sequence->has_logits = false; /* they are of another sequence */

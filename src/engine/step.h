@@ -27,6 +27,20 @@ struct feed {
 /* The sequences are different ones of one room. */
 void engine_feed(struct feed *feeds, size_t count);
 
+/* The same for feeds that may stand still between two layers while others go on: `function` is
+ * called at each boundary and may call engine_feed_in_pause.  What the pauses take is not part of
+ * the times of these feeds.  Where the room has no memory for pauses (engine_room_pause_rows) it is
+ * never called. */
+struct feed_pause {
+    void (*function)(void *user);
+    void *user;
+};
+void engine_feed_pausable(struct feed *feeds, size_t count, const struct feed_pause *pause);
+
+/* engine_feed for sequences that have no part in the call that stands still; a step has at most
+ * engine_room_pause_rows rows. */
+void engine_feed_in_pause(struct feed *feeds, size_t count);
+
 /* The work of a feed, after which the sequence is where it was, also a recurrent one: for measuring
  * a prompt again and again at the same depth.  Leaves no logits. */
 void engine_rehearse(struct feed *feed);

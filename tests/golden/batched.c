@@ -5,7 +5,8 @@
  * Each sequence follows a script: prompts and generated tokens of random lengths, with
  * forks and snapshots between them.  First
  * every script runs alone and its logits are kept.  Then random parts of many scripts go through
- * mf_model_step together, in random order, and every logit must be the same. */
+ * mf_model_step together, in random order, and every logit must be the same; and again with steps
+ * that pause before every layer for parts of other scripts. */
 #include "support/test.h"
 
 #include "api/handles.h"
@@ -119,7 +120,8 @@ static void run_alone(struct script *script, struct opened *o)
 
 struct actor {
     mf_sequence *sequence;
-    int feed; /* the next one */
+    int feed;  /* the next one */
+    bool busy; /* with a step that stands still */
 };
 
 /* Another sequence takes the actor's place. */
@@ -142,12 +144,18 @@ static void replace_actor(struct actor *actor, bool fork)
     actor->sequence = other;
 }
 
-/* Some of those that have not ended, in random order. */
+/* Those that have not ended and take no part in the step that stands still. */
+static bool is_free(const struct actor *actor)
+{
+    return actor->feed < FEEDS && !actor->busy;
+}
+
+/* Some of those that are free, in random order. */
 static size_t choose_actors(size_t *chosen, const struct actor *actors, size_t count)
 {
     size_t found = 0, often = 1 + draw(4);
     for (size_t i = 0; i < count; i++) {
-        if (actors[i].feed == FEEDS || draw(4) >= often) continue;
+        if (!is_free(&actors[i]) || draw(4) >= often) continue;
         size_t at = draw((uint32_t)++found);
         chosen[found - 1] = chosen[at];
         chosen[at] = i;
@@ -164,32 +172,118 @@ static void compare(const struct script *script, const struct actor *actor, size
                  script->feeds[actor->feed].count, (int)script->feeds[actor->feed].phase);
 }
 
+struct company {
+    const struct script *scripts;
+    struct actor actors[SEQUENCES_MAX];
+    size_t count, left; /* actors; feeds of all of them */
+    size_t vocab_size;
+};
+
+static void open_company(struct company *c, const struct script *scripts, size_t count,
+                         struct opened *o)
+{
+    mf_error why = { 0 };
+    *c = (struct company){
+        .scripts = scripts, .count = count, .left = count * FEEDS, .vocab_size = o->vocab_size
+    };
+    for (size_t i = 0; i < count; i++)
+        must(mf_sequence_open(&c->actors[i].sequence, o->model, NULL, &why), &why);
+}
+
+static void close_company(struct company *c)
+{
+    for (size_t i = 0; i < c->count; i++) mf_sequence_close(c->actors[i].sequence);
+}
+
+/* The chosen actors have done their next feed. */
+static void check_feeds(struct company *c, const size_t *chosen, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct actor *actor = &c->actors[chosen[i]];
+        compare(&c->scripts[chosen[i]], actor, c->vocab_size);
+        actor->feed++;
+        actor->busy = false;
+    }
+    c->left -= count;
+}
+
+/* Some actors that are free, as forks or copies of themselves where their scripts say so. */
+static size_t next_actors(size_t *chosen, struct company *c)
+{
+    size_t count = choose_actors(chosen, c->actors, c->count);
+    for (size_t i = 0; i < count; i++) {
+        struct actor *actor = &c->actors[chosen[i]];
+        int how = c->scripts[chosen[i]].feeds[actor->feed].how;
+        if (how != GO_ON) replace_actor(actor, how == FORK);
+    }
+    return count;
+}
+
 static void run_together(const struct script *scripts, size_t count, struct opened *o)
 {
-    struct actor actors[SEQUENCES_MAX];
-    size_t chosen[SEQUENCES_MAX], left = count * FEEDS;
+    struct company c;
+    size_t chosen[SEQUENCES_MAX];
     mf_error why = { 0 };
-    for (size_t i = 0; i < count; i++) {
-        actors[i].feed = 0;
-        must(mf_sequence_open(&actors[i].sequence, o->model, NULL, &why), &why);
-    }
-    while (left > 0) {
+    open_company(&c, scripts, count, o);
+    while (c.left > 0) {
         mf_part parts[SEQUENCES_MAX];
-        size_t part_count = choose_actors(chosen, actors, count);
+        size_t part_count = next_actors(chosen, &c);
         for (size_t i = 0; i < part_count; i++) {
-            struct actor *actor = &actors[chosen[i]];
-            int how = scripts[chosen[i]].feeds[actor->feed].how;
-            if (how != GO_ON) replace_actor(actor, how == FORK);
+            const struct actor *actor = &c.actors[chosen[i]];
             parts[i] = part_of(&scripts[chosen[i]], actor->feed, actor->sequence, &why);
         }
         must(mf_model_step(o->model, parts, part_count, &why), &why);
-        for (size_t i = 0; i < part_count; i++) {
-            compare(&scripts[chosen[i]], &actors[chosen[i]], o->vocab_size);
-            actors[chosen[i]].feed++;
-        }
-        left -= part_count;
+        check_feeds(&c, chosen, part_count);
     }
-    for (size_t i = 0; i < count; i++) mf_sequence_close(actors[i].sequence);
+    close_company(&c);
+}
+
+/* The next feeds of the chosen actors, for the engine. */
+static void make_feeds(struct feed *feeds, const struct company *c, const size_t *chosen,
+                       size_t count, mf_error *why)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct actor *actor = &c->actors[chosen[i]];
+        mf_part part = part_of(&c->scripts[chosen[i]], actor->feed, actor->sequence, why);
+        feeds[i] = (struct feed){ .sequence = &actor->sequence->sequence,
+                                  .phase = part.phase,
+                                  .tokens = part.tokens,
+                                  .count = part.count,
+                                  .why = why };
+    }
+}
+
+static void run_in_pause(void *user)
+{
+    struct company *c = user;
+    struct feed feeds[SEQUENCES_MAX];
+    size_t chosen[SEQUENCES_MAX];
+    mf_error why = { 0 };
+    size_t count = next_actors(chosen, c);
+    make_feeds(feeds, c, chosen, count, &why);
+    engine_feed_in_pause(feeds, count);
+    for (size_t i = 0; i < count; i++) must(feeds[i].status, &why);
+    check_feeds(c, chosen, count);
+}
+
+static void run_with_pauses(const struct script *scripts, size_t count, struct opened *o)
+{
+    struct company c;
+    struct feed feeds[SEQUENCES_MAX];
+    size_t chosen[SEQUENCES_MAX];
+    mf_error why = { 0 };
+    const struct feed_pause pause = { run_in_pause, &c };
+    open_company(&c, scripts, count, o);
+    while (c.left > 0) {
+        size_t feed_count = min_size(next_actors(chosen, &c), 1 + draw(3));
+        for (size_t i = 0; i < feed_count; i++) c.actors[chosen[i]].busy = true;
+        make_feeds(feeds, &c, chosen, feed_count, &why);
+        engine_feed_pausable(feeds, feed_count, &pause);
+        for (size_t i = 0; i < feed_count; i++) must(feeds[i].status, &why);
+        check_feeds(&c, chosen, feed_count);
+    }
+    assert_true(o->model->room.pause_steps > 0);
+    close_company(&c);
 }
 
 /* ---------------------------------------------------------------------- tests */
@@ -226,8 +320,10 @@ static void check_backend(const char *backend)
         run_alone(&scripts[i], &alone);
     }
     struct opened together = open_streamed(backend, options, alone.model);
-    for (size_t i = 0; i < COUNT_OF(counts) && counts[i] <= most; i++)
+    for (size_t i = 0; i < COUNT_OF(counts) && counts[i] <= most; i++) {
         run_together(scripts, counts[i], i % 3 == 1 ? &alone : &together);
+        run_with_pauses(scripts, counts[i], i % 3 == 0 ? &alone : &together);
+    }
     for (size_t i = 0; i < most; i++) free(scripts[i].logits);
     close_model(&together);
     close_model(&alone);
