@@ -5,7 +5,8 @@
  *           ├ mf_sequence     one sequence: its position, KV and recurrent state
  *           ├ mf_text         tokenizer, chat template, special tokens, generation defaults
  *           ├ mf_sampler      the next token of a row of logits
- *           └ mf_constraint   the form of an answer: grammar, JSON schema, tool calls
+ *           ├ mf_constraint   the form of an answer: grammar, JSON schema, tool calls
+ *           └ mf_scheduler    answers to many requests at a time
  *     mf_prompt, mf_detokenizer, mf_stops, mf_parser: messages to tokens, tokens to messages
  *
  * Lifetimes: close in the reverse order of opening.  Every pointer that a call
@@ -62,7 +63,8 @@ extern "C" {
     X(MF_ERR_CANCELLED, -12, "cancelled")                                                          \
     X(MF_ERR_NOT_FINITE, -13, "a weight or a result is not a number")                              \
     X(MF_ERR_POOL_FULL, -14, "the memory for sequences is full")                                   \
-    X(MF_ERR_NO_CHECKPOINT, -15, "there is no checkpoint at this position")
+    X(MF_ERR_NO_CHECKPOINT, -15, "there is no checkpoint at this position")                        \
+    X(MF_ERR_BUSY, -16, "too many requests wait")
 
 typedef enum mf_status {
 #define MF_STATUS_ENUM(name, value, text) name = value,
@@ -835,6 +837,120 @@ MF_API void mf_sequence_reset_stats(mf_sequence *sequence);
  * the last layer that began, or of one up to a millisecond before. */
 MF_API mf_status mf_model_stats(const mf_model *model, mf_model_statistics *out, mf_error *why);
 MF_API void mf_model_reset_stats(mf_model *model);
+
+/* ---------------------------------------------------------------- requests */
+
+/* Answers to many prompts at a time.  A scheduler has a thread that reads prompts and generates
+ * tokens in steps that all requests share:
+ *
+ *     submit ─▶ waiting ─▶ reading (prompt) ─▶ answering ─▶ ended
+ *                               ◀─ parked ─▶                  one call of `ended`, the last
+ *
+ * A request's tokens and text are the same alone or beside others.  While the scheduler is open,
+ * sequences of the model may be used beside it; their calls wait for steps of the scheduler. */
+typedef struct mf_scheduler mf_scheduler;
+
+typedef struct mf_scheduler_options {
+    size_t struct_size;
+    uint32_t parallel; /* requests that are read or answered at a time, at most 64; 0: as many as
+                          mf_model_options.sequences */
+    uint32_t waiting;  /* requests that may wait for that, a further one is refused with
+                          MF_ERR_BUSY; 0: any number */
+    double max_gap_seconds;     /* between two tokens of an answer, while prompts are read beside
+                                   it; 0: 0.15, or two steps without prompts where those are longer */
+    const char *park_directory; /* for the state of requests that must make room for others; NULL:
+                                   it stays in memory */
+} mf_scheduler_options;
+#define MF_SCHEDULER_OPTIONS_INIT MF_SIZED(mf_scheduler_options)
+
+MF_API mf_status mf_scheduler_open(mf_scheduler **out, mf_model *model,
+                                   const mf_scheduler_options *options, mf_error *why);
+
+/* Cancels what is not ended, and waits for that.  Requests are closed before or afterwards. */
+MF_API void mf_scheduler_close(mf_scheduler *scheduler);
+
+typedef struct mf_request mf_request;
+
+/* Background requests get what interactive ones leave, and a small share in any case. */
+typedef enum mf_priority { MF_PRIORITY_INTERACTIVE, MF_PRIORITY_BACKGROUND } mf_priority;
+
+typedef enum mf_finish {
+    MF_FINISH_NONE,      /* it has not ended */
+    MF_FINISH_END,       /* the model ended its answer, or its form is complete */
+    MF_FINISH_STOP,      /* a stop string */
+    MF_FINISH_LENGTH,    /* max_tokens, or the context is full */
+    MF_FINISH_CANCELLED, /* by mf_request_cancel, or by a callback */
+    MF_FINISH_FAILED     /* the result's `error` says why */
+} mf_finish;
+
+typedef struct mf_request_token {
+    int32_t token;
+    float logprob;              /* as mf_sampler_logprob_of; 0 where logprobs are not asked for */
+    const mf_logprob *logprobs; /* [logprob_count], best first */
+    size_t logprob_count;
+} mf_request_token;
+
+/* How a request went. */
+typedef struct mf_request_result {
+    size_t struct_size;
+    mf_finish finish;
+    mf_error error;         /* status MF_OK unless it failed or was cancelled */
+    const char *stop;       /* the stop string that was found, or NULL; borrowed from the request */
+    uint32_t prompt_tokens; /* of the prompt, … */
+    uint32_t answer_tokens;
+    double wait_seconds;   /* from submit until its first step */
+    double prompt_seconds; /* from then until the first token */
+    double answer_seconds; /* from then until the end */
+    uint32_t parked;       /* times that it made room for others */
+} mf_request_result;
+#define MF_REQUEST_RESULT_INIT MF_SIZED(mf_request_result)
+
+/* Everything is copied, but for `user`. */
+typedef struct mf_request_options {
+    size_t struct_size;
+    const mf_prompt *prompt; /* of mf_chat_render or mf_prompt_from_text … */
+    const int32_t *tokens;   /* … or ids */
+    size_t token_count;
+    uint32_t max_tokens;                     /* of the answer; 0: as the context allows */
+    bool ignore_end;                         /* go on after tokens that end an answer */
+    const mf_sampler_options *sampling;      /* NULL: greedy */
+    const mf_constraint_options *constraint; /* NULL: any answer */
+    const char *const *stops;
+    size_t stop_count;
+    const char *family;  /* of the output parser; NULL: the whole answer is content */
+    const char *tools;   /* JSON array, for the parser */
+    bool stream_calls;   /* see mf_parser_options */
+    uint32_t logprobs;   /* most probable tokens that `token` is told of, at most 20 … */
+    bool token_logprobs; /* … and the probability of the one that was taken */
+    mf_priority priority;
+    uint64_t client; /* requests with the same number share one part of the time */
+    /* Called in the scheduler's thread, in this order and never two at a time; each may be NULL.
+     * They may submit and cancel requests, and call nothing else of the engine. */
+    mf_progress_function progress; /* `done` of `total` tokens of the prompt */
+    bool (*token)(void *user, const mf_request_token *token); /* false: cancels */
+    mf_event_function event; /* the answer's parts; false: cancels */
+    void (*ended)(void *user, const mf_request_result *result);
+    void *user;
+} mf_request_options;
+#define MF_REQUEST_OPTIONS_INIT MF_SIZED(mf_request_options)
+
+/* What cannot be answered is refused here, with a sentence: a prompt that is empty or longer than
+ * the context or that the memory for sequences does not hold, options that are wrong.
+ * MF_ERR_BUSY: too many requests wait. */
+MF_API mf_status mf_request_submit(mf_request **out, mf_scheduler *scheduler,
+                                   const mf_request_options *options, mf_error *why);
+
+/* Ends the request within one layer, from any thread.  Its memory is free when it has ended. */
+MF_API void mf_request_cancel(mf_request *request);
+
+/* Waits until the request has ended; not in a callback. */
+MF_API mf_status mf_request_wait(mf_request *request, mf_request_result *out, mf_error *why);
+
+/* The answer, as mf_parser_message gives it, when the request has ended; borrowed from it. */
+MF_API mf_status mf_request_message(const char **out, mf_request *request, mf_error *why);
+
+/* Cancels, waits and releases; not in a callback. */
+MF_API void mf_request_close(mf_request *request);
 
 #ifdef __cplusplus
 }

@@ -16,10 +16,17 @@ void engine_sequence_init(struct engine_sequence *sequence, struct engine_room *
     sequence_init(&sequence->state, &room->pool, sizes.context_length);
 }
 
+void engine_sequence_release(struct engine_sequence *sequence)
+{
+    state_pool_drop(&sequence->room->pool, BLOCK_LOGITS, sequence->logits);
+    sequence->logits = NULL;
+    engine_sequence_clear(sequence);
+}
+
 void engine_sequence_free(struct engine_sequence *sequence)
 {
     if (!sequence->room) return;
-    state_pool_drop(&sequence->room->pool, BLOCK_LOGITS, sequence->logits);
+    engine_sequence_release(sequence);
     sequence_free(&sequence->state);
     *sequence = (struct engine_sequence){ 0 };
 }

@@ -54,6 +54,9 @@ mf_status engine_sequence_fork(struct engine_sequence *out, const struct engine_
 
 void engine_sequence_clear(struct engine_sequence *sequence);
 
+/* Clears, and gives the logits back to the pool, too. */
+void engine_sequence_release(struct engine_sequence *sequence);
+
 /* Cuts back to `position`; where `reached` is not NULL, to the nearest place before it that the
  * state allows, which it is set to. */
 mf_status engine_sequence_truncate(struct engine_sequence *sequence, uint32_t position,

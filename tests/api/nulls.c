@@ -121,6 +121,8 @@ static void check_closes(void)
     mf_detokenizer_close(NULL);
     mf_stops_close(NULL);
     mf_parser_close(NULL);
+    mf_scheduler_close(NULL);
+    mf_request_close(NULL);
     mf_context_close(NULL);
     mf_probe_close(NULL);
     mf_description_close(NULL);
@@ -515,6 +517,38 @@ static void check_simulation(void)
     REFUSES(mf_simulate(&result, NULL, NULL, w));
 }
 
+static void check_requests(void)
+{
+    mf_scheduler *scheduler = NULL;
+    mf_request *request = NULL;
+    mf_request_options options = MF_REQUEST_OPTIONS_INIT;
+    const char *message;
+    w = &why;
+    MUST(mf_scheduler_open(&scheduler, model, NULL, w));
+    REFUSES(mf_scheduler_open(NULL, model, NULL, w));
+    REFUSES(mf_scheduler_open(&(mf_scheduler *){ NULL }, NULL, NULL, w));
+    options.prompt = prompt;
+    options.max_tokens = 1;
+    REFUSES(mf_request_submit(NULL, scheduler, &options, w));
+    REFUSES(mf_request_submit(&request, NULL, &options, w));
+    REFUSES(mf_request_submit(&request, scheduler, NULL, w));
+    options.prompt = NULL;
+    REFUSES(mf_request_submit(&request, scheduler, &options, w));
+    options.prompt = prompt;
+    options.stop_count = 1;
+    REFUSES(mf_request_submit(&request, scheduler, &options, w));
+    options.stop_count = 0;
+    w = &why;
+    MUST(mf_request_submit(&request, scheduler, &options, w));
+    MUST(mf_request_wait(request, NULL, w));
+    REFUSES(mf_request_wait(NULL, NULL, w));
+    REFUSES(mf_request_message(NULL, request, w));
+    REFUSES(mf_request_message(&message, NULL, w));
+    mf_request_cancel(NULL);
+    mf_request_close(request);
+    mf_scheduler_close(scheduler);
+}
+
 int main(int count, char **words)
 {
     if (count != 2) return 2;
@@ -529,6 +563,7 @@ int main(int count, char **words)
     check_sampler();
     check_constraint();
     check_output();
+    check_requests();
     check_context();
     check_probe(NULL, 256);
     check_probe(probe, 256);

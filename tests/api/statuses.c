@@ -222,6 +222,26 @@ static mf_status no_checkpoint(void)
     return status;
 }
 
+/* One request is answered, one waits, and no other may. */
+static mf_status busy(void)
+{
+    mf_scheduler *scheduler = NULL;
+    mf_request *requests[8] = { NULL };
+    mf_scheduler_options limits = MF_SCHEDULER_OPTIONS_INIT;
+    mf_request_options options = MF_REQUEST_OPTIONS_INIT;
+    mf_status status = MF_OK;
+    limits.parallel = limits.waiting = 1;
+    options.tokens = tokens;
+    options.token_count = 600;
+    options.ignore_end = true;
+    need(mf_scheduler_open(&scheduler, model, &limits, &why) == MF_OK, "a scheduler");
+    for (int i = 0; i < 8 && status == MF_OK; i++)
+        status = mf_request_submit(&requests[i], scheduler, &options, &why);
+    for (int i = 0; i < 8; i++) mf_request_close(requests[i]);
+    mf_scheduler_close(scheduler);
+    return status;
+}
+
 static const struct {
     mf_status status;
     mf_status (*provoke)(void);
@@ -242,6 +262,7 @@ static const struct {
     { MF_ERR_NOT_FINITE, not_finite },
     { MF_ERR_POOL_FULL, pool_full },
     { MF_ERR_NO_CHECKPOINT, no_checkpoint },
+    { MF_ERR_BUSY, busy },
 };
 enum { PROVOKED = sizeof provoked / sizeof *provoked };
 

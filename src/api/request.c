@@ -1,0 +1,233 @@
+/* request.c: mf_scheduler_* and mf_request_*: answers to many prompts at a time. */
+#include "api/request.h"
+
+#include "base/status.h"
+
+#include <stdlib.h>
+
+/* ---------------------------------------------------------------- scheduler */
+
+mf_status mf_scheduler_open(mf_scheduler **out, mf_model *model,
+                            const mf_scheduler_options *options, mf_error *why)
+{
+    mf_scheduler_options own;
+    if (!out) return api_missing(why, "out");
+    *out = NULL;
+    if (!model) return api_missing(why, "model");
+    mf_status status = api_options_in(&own, sizeof own, options, "MF_SCHEDULER_OPTIONS_INIT", why);
+    if (status != MF_OK) return status;
+    if (own.parallel > REQUESTS_PARALLEL_MAX)
+        return fail(why, MF_ERR_ARGUMENT, "%u requests at a time were asked for, at most %d are",
+                    own.parallel, REQUESTS_PARALLEL_MAX);
+    if (!(own.max_gap_seconds >= 0))
+        return fail(why, MF_ERR_ARGUMENT, "max_gap_seconds is %g", own.max_gap_seconds);
+    mf_scheduler *scheduler = api_new_handle(&model->engine->allocator, sizeof *scheduler);
+    if (!scheduler) return fail_memory(why, sizeof *scheduler);
+    scheduler->model = model;
+    uint32_t sequences = (uint32_t)min_size(model->room.sizes.sequences, REQUESTS_PARALLEL_MAX);
+    struct requests_options settings = { .room = &model->room,
+                                         .engine_lock = &model->engine->lock,
+                                         .parallel = own.parallel ? own.parallel : sequences,
+                                         .waiting = own.waiting,
+                                         .max_gap_seconds = own.max_gap_seconds,
+                                         .park_directory = own.park_directory };
+    status = requests_new(&scheduler->requests, &settings, why);
+    if (status == MF_OK)
+        *out = scheduler;
+    else
+        mf_scheduler_close(scheduler);
+    return status;
+}
+
+void mf_scheduler_close(mf_scheduler *scheduler)
+{
+    if (!scheduler) return;
+    const mf_allocator *allocator = &scheduler->model->engine->allocator;
+    requests_free(scheduler->requests);
+    allocator->release(allocator->user, scheduler, sizeof *scheduler);
+}
+
+/* ----------------------------------------------------------------- callbacks */
+
+static void tell_progress(void *user, size_t done, size_t total)
+{
+    const mf_request *request = user;
+    if (request->calls.progress) request->calls.progress(request->calls.user, done, total);
+}
+
+static void fill_result(mf_request *request, const struct request_outcome *outcome)
+{
+    mf_finish finish = request->finish;
+    if (outcome->error.status == MF_ERR_CANCELLED)
+        finish = MF_FINISH_CANCELLED;
+    else if (outcome->error.status != MF_OK)
+        finish = MF_FINISH_FAILED;
+    request->finish = finish;
+    request->result = (mf_request_result){ .struct_size = sizeof request->result,
+                                           .finish = finish,
+                                           .error = outcome->error,
+                                           .stop = mf_stops_found(request->stops),
+                                           .prompt_tokens = (uint32_t)request->token_count,
+                                           .answer_tokens = request->count,
+                                           .wait_seconds = outcome->wait_seconds,
+                                           .prompt_seconds = outcome->prompt_seconds,
+                                           .answer_seconds = outcome->answer_seconds,
+                                           .parked = outcome->parked };
+    if (finish == MF_FINISH_CANCELLED && outcome->error.status == MF_OK)
+        fail(&request->result.error, MF_ERR_CANCELLED, "a callback ended the request");
+}
+
+static void end_request(void *user, const struct request_outcome *outcome)
+{
+    mf_request *request = user;
+    fill_result(request, outcome);
+    request_finish_text(request);
+    if (request->calls.ended) request->calls.ended(request->calls.user, &request->result);
+    pthread_mutex_lock(&request->lock);
+    request->ended = true;
+    pthread_cond_broadcast(&request->has_ended);
+    pthread_mutex_unlock(&request->lock);
+}
+
+/* -------------------------------------------------------------------- submit */
+
+static mf_status copy_prompt(mf_request *request, const mf_request_options *options, mf_error *why)
+{
+    size_t count = options->token_count;
+    const int32_t *tokens = options->tokens;
+    if ((options->prompt != NULL) == (tokens != NULL))
+        return fail(why, MF_ERR_ARGUMENT, "a request has a prompt or tokens, and not both");
+    if (options->prompt) tokens = mf_prompt_tokens(options->prompt, &count);
+    if (count == 0) return fail(why, MF_ERR_ARGUMENT, "the prompt is empty");
+    request->tokens = malloc(count * sizeof *request->tokens);
+    if (!request->tokens) return fail_memory(why, count * sizeof *request->tokens);
+    memcpy(request->tokens, tokens, count * sizeof *request->tokens);
+    request->token_count = count;
+    return MF_OK;
+}
+
+static mf_status read_options(mf_request *request, const mf_request_options *options, mf_error *why)
+{
+    size_t context = request->model->room.sizes.context_length;
+    if (options->logprobs > REQUEST_LOGPROBS_MAX)
+        return fail(why, MF_ERR_ARGUMENT, "%u logprobs were asked for, at most %d are possible",
+                    options->logprobs, REQUEST_LOGPROBS_MAX);
+    if (options->priority != MF_PRIORITY_INTERACTIVE && options->priority != MF_PRIORITY_BACKGROUND)
+        return fail(why, MF_ERR_ARGUMENT, "the priority is %d, which is none", options->priority);
+    mf_status status = copy_prompt(request, options, why);
+    if (status != MF_OK) return status;
+    if (request->token_count > context)
+        return fail(why, MF_ERR_CONTEXT_FULL, "the prompt has %zu tokens, the context holds %zu",
+                    request->token_count, context);
+    /* The last token need not be fed. */
+    size_t most = options->max_tokens ? options->max_tokens : UINT32_MAX;
+    request->limit = (uint32_t)min_size(most, context - request->token_count + 1);
+    request->logprobs = options->logprobs;
+    request->token_logprobs = options->token_logprobs;
+    request->ignore_end = options->ignore_end;
+    request->calls =
+        (struct request_calls_of_user){ options->progress, options->token, options->event,
+                                        options->ended, options->user };
+    return request_text_open(request, options, why);
+}
+
+static mf_status submit(mf_request *request, mf_scheduler *scheduler,
+                        const mf_request_options *options, mf_error *why)
+{
+    mf_status status = read_options(request, options, why);
+    if (status != MF_OK) return status;
+    struct request_wishes wishes = {
+        .prompt = request->tokens,
+        .prompt_count = (uint32_t)request->token_count,
+        .answer_count = request->limit,
+        .client = options->client,
+        .background = options->priority == MF_PRIORITY_BACKGROUND,
+        .calls = { request_next_token, tell_progress, end_request, request },
+    };
+    return requests_submit(scheduler->requests, &request->request, &wishes, why);
+}
+
+static void release(mf_request *request)
+{
+    request_text_close(request);
+    pthread_cond_destroy(&request->has_ended);
+    pthread_mutex_destroy(&request->lock);
+    free(request->tokens);
+    free(request->json);
+    free(request);
+}
+
+mf_status mf_request_submit(mf_request **out, mf_scheduler *scheduler,
+                            const mf_request_options *options, mf_error *why)
+{
+    mf_request_options own;
+    if (!out) return api_missing(why, "out");
+    *out = NULL;
+    if (!scheduler) return api_missing(why, "scheduler");
+    if (!options) return api_missing(why, "options");
+    mf_status status = api_options_in(&own, sizeof own, options, "MF_REQUEST_OPTIONS_INIT", why);
+    if (status != MF_OK) return status;
+    mf_request *request = calloc(1, sizeof *request);
+    if (!request) return fail_memory(why, sizeof *request);
+    request->model = scheduler->model;
+    pthread_mutex_init(&request->lock, NULL);
+    pthread_cond_init(&request->has_ended, NULL);
+    *out = request; /* before the first callback */
+    status = submit(request, scheduler, &own, why);
+    if (status == MF_OK) return MF_OK;
+    *out = NULL;
+    release(request);
+    return status;
+}
+
+/* --------------------------------------------------------------------- after */
+
+void mf_request_cancel(mf_request *request)
+{
+    if (request) request_cancel(&request->request);
+}
+
+static void wait_for_end(mf_request *request)
+{
+    pthread_mutex_lock(&request->lock);
+    while (!request->ended) pthread_cond_wait(&request->has_ended, &request->lock);
+    pthread_mutex_unlock(&request->lock);
+}
+
+mf_status mf_request_wait(mf_request *request, mf_request_result *out, mf_error *why)
+{
+    if (!request) return api_missing(why, "request");
+    wait_for_end(request);
+    if (out) {
+        mf_status status = api_statistics_out(out, &request->result, sizeof request->result,
+                                              "MF_REQUEST_RESULT_INIT", why);
+        if (status != MF_OK) return status;
+    }
+    if (request->result.error.status != MF_OK && why) *why = request->result.error;
+    return request->result.error.status;
+}
+
+mf_status mf_request_message(const char **out, mf_request *request, mf_error *why)
+{
+    if (!out) return api_missing(why, "out");
+    *out = NULL;
+    if (!request) return api_missing(why, "request");
+    pthread_mutex_lock(&request->lock);
+    bool ended = request->ended;
+    pthread_mutex_unlock(&request->lock);
+    if (!ended) return fail(why, MF_ERR_ARGUMENT, "the request has not ended");
+    if (request->parser) return mf_parser_message(out, request->parser, why);
+    free(request->json);
+    request->json = NULL;
+    mf_status status = output_message_json_new(&request->json, &request->content, why);
+    *out = request->json;
+    return status;
+}
+
+void mf_request_close(mf_request *request)
+{
+    if (!request) return;
+    mf_request_cancel(request);
+    wait_for_end(request);
+    release(request);
+}

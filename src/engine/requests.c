@@ -1,0 +1,347 @@
+#include "engine/requests_loop.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/thread.h"
+#include "engine/admission.h"
+
+#include <stdlib.h>
+
+/* A request that found too little memory for so long is not overtaken any more. */
+#define PATIENCE_SECONDS 5.0
+
+/* ----------------------------------------------------------------------- end */
+
+static void leave_active(struct requests *requests, const struct request *request)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < requests->active_count; i++)
+        if (requests->active[i] != request) requests->active[kept++] = requests->active[i];
+    requests->active_count = kept;
+}
+
+void requests_end(struct requests *requests, struct request *request, const mf_error *why)
+{
+    const struct request_calls calls = request->wishes.calls;
+    double now = clock_seconds();
+    struct request_outcome outcome = { .error = { .status = MF_OK },
+                                       .parked = request->parked.times };
+    if (why) outcome.error = *why;
+    double begun = request->begun > 0 ? request->begun : now;
+    double first = request->answered_first > 0 ? request->answered_first : now;
+    outcome.wait_seconds = begun - request->submitted;
+    outcome.prompt_seconds = first - begun;
+    outcome.answer_seconds = now - first;
+    leave_active(requests, request);
+    request_drop_parked(request);
+    engine_sequence_release(&request->sequence);
+    sequence_free(&request->sequence.state);
+    calls.ended(calls.user, &outcome);
+}
+
+static void end_cancelled(struct requests *requests, struct request *request)
+{
+    mf_error why;
+    fail(&why, MF_ERR_CANCELLED,
+         "cancelled after %u of %u tokens of the prompt and %u of the answer",
+         request->answering ? request->wishes.prompt_count : request->sequence.state.position,
+         request->wishes.prompt_count, request->answered);
+    requests_end(requests, request, &why);
+}
+
+/* ------------------------------------------------------------------- waiting */
+
+/* Interactive ones first; then in the order of arrival, so that one that was parked comes back to
+ * its place. */
+static bool comes_before(const struct request *a, const struct request *b)
+{
+    if (a->wishes.background != b->wishes.background) return b->wishes.background;
+    return a->number < b->number;
+}
+
+/* Under the lock. */
+static void enqueue(struct requests *requests, struct request *request)
+{
+    struct request **place = &requests->waiting;
+    while (*place && comes_before(*place, request)) place = &(*place)->following;
+    request->following = *place;
+    *place = request;
+    requests->waiting_count++;
+}
+
+static void dequeue(struct requests *requests, const struct request *request)
+{
+    pthread_mutex_lock(&requests->lock);
+    struct request **place = &requests->waiting;
+    while (*place != request) place = &(*place)->following;
+    *place = request->following;
+    requests->waiting_count--;
+    pthread_mutex_unlock(&requests->lock);
+}
+
+/* Only the loop's thread takes requests out of the list. */
+static struct request *find_cancelled(struct requests *requests)
+{
+    pthread_mutex_lock(&requests->lock);
+    struct request *request = requests->waiting;
+    while (request && !requests->closing && !atomic_load(&request->cancelled))
+        request = request->following;
+    pthread_mutex_unlock(&requests->lock);
+    return request;
+}
+
+/* False: the loop is to end. */
+static bool wait_for_work(struct requests *requests)
+{
+    pthread_mutex_lock(&requests->lock);
+    while (requests->active_count == 0 && !requests->waiting && !requests->closing)
+        pthread_cond_wait(&requests->submitted, &requests->lock);
+    bool ends = requests->closing && requests->active_count == 0 && !requests->waiting;
+    pthread_mutex_unlock(&requests->lock);
+    return !ends;
+}
+
+static void end_all_cancelled(struct requests *requests)
+{
+    struct request *request;
+    pthread_mutex_lock(&requests->lock);
+    bool closing = requests->closing;
+    pthread_mutex_unlock(&requests->lock);
+    while ((request = find_cancelled(requests))) {
+        dequeue(requests, request);
+        end_cancelled(requests, request);
+    }
+    for (size_t i = requests->active_count; i-- > 0;)
+        if (closing || atomic_load(&requests->active[i]->cancelled))
+            end_cancelled(requests, requests->active[i]);
+}
+
+/* ----------------------------------------------------------------- admission */
+
+/* Those that wait and are looked at for admission; the others are behind them. */
+enum { LOOKED_AT = 64 };
+
+struct admission {
+    struct admission_request requests[REQUESTS_PARALLEL_MAX + LOOKED_AT];
+    struct request *list[REQUESTS_PARALLEL_MAX + LOOKED_AT];
+    size_t count;
+};
+
+static void add_to(struct admission *admission, struct request *request, bool running)
+{
+    const struct state_shape *shape = &request->sequence.room->pool.shape;
+    uint64_t held = request_held_bytes(request), wanted = request_wanted_bytes(request, shape);
+    admission->list[admission->count] = request;
+    admission->requests[admission->count++] =
+        (struct admission_request){ .running = running,
+                                    .background = request->wishes.background,
+                                    .arrival = request->submitted,
+                                    .need_bytes = wanted > held ? wanted - held : 0 };
+}
+
+static void list_active(struct admission *admission, const struct requests *requests)
+{
+    admission->count = 0;
+    for (size_t i = 0; i < requests->active_count; i++)
+        add_to(admission, requests->active[i], true);
+}
+
+static void list_waiting(struct admission *admission, struct requests *requests)
+{
+    pthread_mutex_lock(&requests->lock);
+    struct request *request = requests->waiting;
+    for (size_t i = 0; i < LOOKED_AT && request; i++, request = request->following)
+        add_to(admission, request, false);
+    pthread_mutex_unlock(&requests->lock);
+}
+
+static uint64_t free_bytes(const struct requests *requests)
+{
+    struct state_pool_sizes sizes = state_pool_sizes(&requests->options.room->pool);
+    return sizes.limit_bytes > sizes.held_bytes ? sizes.limit_bytes - sizes.held_bytes : 0;
+}
+
+/* Back among those that wait, where it was. */
+static void put_back(struct requests *requests, struct request *request)
+{
+    pthread_mutex_lock(&requests->lock);
+    enqueue(requests, request);
+    pthread_mutex_unlock(&requests->lock);
+}
+
+static void begin_request(struct requests *requests, struct request *request)
+{
+    mf_error why;
+    dequeue(requests, request);
+    mf_status status = request->parked.count > 0 ? request_unpark(request, &why) : MF_OK;
+    if (status == MF_OK)
+        requests->active[requests->active_count++] = request;
+    else if (status == MF_ERR_POOL_FULL && requests->active_count > 0)
+        put_back(requests, request);
+    else
+        requests_end(requests, request, &why);
+}
+
+static void admit(struct requests *requests)
+{
+    struct admission admission;
+    if (requests->active_count >= requests->options.parallel) return;
+    list_active(&admission, requests);
+    list_waiting(&admission, requests);
+    if (admission.count == requests->active_count) return;
+    admission_plan(admission.requests, admission.count, free_bytes(requests),
+                   (struct admission_times){ clock_seconds(), PATIENCE_SECONDS });
+    for (size_t i = 0; i < admission.count; i++)
+        if (admission.requests[i].begins && requests->active_count < requests->options.parallel)
+            begin_request(requests, admission.list[i]);
+}
+
+/* A step found the pool full: one of the requests makes room for the others. */
+static void make_room(struct requests *requests)
+{
+    mf_error why;
+    struct admission admission;
+    list_active(&admission, requests);
+    size_t chosen = admission_park(admission.requests, admission.count);
+    if (chosen == admission.count) {
+        struct request *only = requests->active[0];
+        fail(&why, MF_ERR_POOL_FULL,
+             "the memory for sequences is full: %llu bytes, of which this request holds %llu",
+             (unsigned long long)state_pool_sizes(&requests->options.room->pool).limit_bytes,
+             (unsigned long long)request_held_bytes(only));
+        requests_end(requests, only, &why);
+        return;
+    }
+    struct request *last = admission.list[chosen];
+    if (request_park(last, requests->park_directory, &why) != MF_OK) {
+        requests_end(requests, last, &why);
+        return;
+    }
+    leave_active(requests, last);
+    put_back(requests, last);
+}
+
+/* ---------------------------------------------------------------------- loop */
+
+static void *run(void *argument)
+{
+    struct requests *requests = argument;
+    while (wait_for_work(requests)) {
+        end_all_cancelled(requests);
+        admit(requests);
+        size_t active = requests->active_count;
+        if (active > 0) requests_step(requests);
+        /* One that ended has made room already. */
+        if (requests->starved && requests->active_count == active) make_room(requests);
+        requests->starved = false;
+    }
+    return NULL;
+}
+
+mf_status requests_new(struct requests **out, const struct requests_options *options, mf_error *why)
+{
+    const struct engine_room *room = options->room;
+    struct requests *requests = calloc(1, sizeof *requests);
+    *out = NULL;
+    if (!requests) return fail_memory(why, sizeof *requests);
+    requests->options = *options;
+    if (options->park_directory) {
+        requests->park_directory = strdup(options->park_directory);
+        if (!requests->park_directory) {
+            free(requests);
+            return fail_memory(why, strlen(options->park_directory));
+        }
+    }
+    scheduler_init(&requests->scheduler,
+                   &(struct scheduler_options){ .max_gap_seconds = options->max_gap_seconds,
+                                                .chunk_rows = room->sizes.chunk_rows,
+                                                .span_limit = SPANS_MAX,
+                                                .pause_rows = engine_room_pause_rows(room->sizes),
+                                                .layer_count = room->forward.config->layer_count });
+    pthread_mutex_init(&requests->lock, NULL);
+    pthread_cond_init(&requests->submitted, NULL);
+    int error = thread_start(&requests->thread, NULL, run, requests);
+    if (error == 0) {
+        *out = requests;
+        return MF_OK;
+    }
+    pthread_cond_destroy(&requests->submitted);
+    pthread_mutex_destroy(&requests->lock);
+    free(requests->park_directory);
+    free(requests);
+    return fail_errno(why, MF_ERR_MEMORY, error, "the scheduler's thread cannot be started");
+}
+
+void requests_free(struct requests *requests)
+{
+    if (!requests) return;
+    pthread_mutex_lock(&requests->lock);
+    requests->closing = true;
+    pthread_cond_signal(&requests->submitted);
+    pthread_mutex_unlock(&requests->lock);
+    pthread_join(requests->thread, NULL);
+    pthread_cond_destroy(&requests->submitted);
+    pthread_mutex_destroy(&requests->lock);
+    free(requests->park_directory);
+    free(requests);
+}
+
+/* -------------------------------------------------------------------- submit */
+
+static mf_status check_wishes(const struct requests *requests, const struct request *request,
+                              mf_error *why)
+{
+    struct state_pool *pool = &requests->options.room->pool;
+    const struct request_wishes *wishes = &request->wishes;
+    uint32_t vocab_size = pool->shape.config->vocab_size;
+    for (uint32_t i = 0; i < wishes->prompt_count; i++)
+        if (wishes->prompt[i] < 0 || (uint32_t)wishes->prompt[i] >= vocab_size)
+            return fail(why, MF_ERR_ARGUMENT,
+                        "token %u has the id %d, the model's vocabulary ends at %u", i,
+                        wishes->prompt[i], vocab_size - 1);
+    return admission_check(request_wanted_bytes(request, &pool->shape), wishes->prompt_count,
+                           state_pool_sizes(pool).limit_bytes, why);
+}
+
+static void report_progress(void *user, size_t done, size_t total)
+{
+    const struct request *request = user;
+    const struct request_wishes *wishes = &request->wishes;
+    (void)total;
+    if (!request->answering && wishes->calls.progress)
+        wishes->calls.progress(wishes->calls.user, request->sequence.state.position + done,
+                               wishes->prompt_count);
+}
+
+mf_status requests_submit(struct requests *requests, struct request *request,
+                          const struct request_wishes *wishes, mf_error *why)
+{
+    struct engine_room *room = requests->options.room;
+    mf_status status;
+    *request = (struct request){ .wishes = *wishes, .submitted = clock_seconds() };
+    request->since = request->submitted;
+    status = check_wishes(requests, request, why);
+    if (status != MF_OK) return status;
+    engine_sequence_init(&request->sequence, room, room->sizes);
+    request->sequence.progress =
+        (struct feed_progress){ .function = report_progress, .user = request };
+    pthread_mutex_lock(&requests->lock);
+    if (requests->closing)
+        status = fail(why, MF_ERR_CANCELLED, "the scheduler is being closed");
+    else if (requests->options.waiting > 0 && requests->waiting_count >= requests->options.waiting)
+        status = fail(why, MF_ERR_BUSY, "%zu requests wait already, and that is the limit",
+                      requests->waiting_count);
+    if (status == MF_OK) {
+        request->number = requests->next_number++;
+        enqueue(requests, request);
+        pthread_cond_signal(&requests->submitted);
+    }
+    pthread_mutex_unlock(&requests->lock);
+    return status;
+}
+
+void request_cancel(struct request *request)
+{
+    atomic_store(&request->cancelled, true);
+    engine_sequence_cancel(&request->sequence);
+}

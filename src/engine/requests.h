@@ -1,0 +1,90 @@
+/* requests.h: prompts that are read and answered at the same time, by a thread of their own.
+ *
+ *     submit ─▶ waiting ─▶ active: reading the prompt ─▶ answering ─▶ ended
+ *                  ▲          │            park          │
+ *                  └──────────┴──────────────────────────┘
+ *
+ * The loop:  take what was submitted · end what was cancelled · admit what there is memory for ·
+ * plan a step (scheduler.h) · feed it (step.h) · ask for the next tokens.
+ *
+ * A request is admitted when the pool has room for its prompt and the next tokens of its answer.
+ * Where the pool is full all the same, the last one that came is parked: its state is copied out
+ * of the pool, and comes back when there is room; nothing is computed twice.
+ *
+ * Threads: any may submit and cancel.  Callbacks run in the loop's thread. */
+#ifndef ENGINE_REQUESTS_H
+#define ENGINE_REQUESTS_H
+
+#include "engine/step.h"
+
+enum { REQUESTS_PARALLEL_MAX = SPANS_MAX };
+
+/* How a request went. */
+struct request_outcome {
+    mf_error error; /* status MF_OK: `next` has ended the answer */
+    double wait_seconds, prompt_seconds, answer_seconds;
+    uint32_t parked; /* times */
+};
+
+struct request_calls {
+    /* The token that follows, or -1: the answer has ended. */
+    int32_t (*next)(void *user, const float *logits);
+    void (*progress)(void *user, size_t done, size_t total); /* tokens of the prompt */
+    /* The last call; the request's memory is the caller's again. */
+    void (*ended)(void *user, const struct request_outcome *outcome);
+    void *user;
+};
+
+struct request_wishes {
+    const int32_t *prompt; /* borrowed until `ended` */
+    uint32_t prompt_count; /* at least 1, at most the room's context */
+    uint32_t answer_count; /* tokens that `next` gives, at most */
+    uint64_t client;       /* requests of a client share one part of the time */
+    bool background;
+    struct request_calls calls;
+};
+
+/* Lies in the caller's memory; the fields are those of requests*.c. */
+struct request {
+    struct request_wishes wishes;
+    struct request *following; /* in the list of those that wait */
+    struct engine_sequence sequence;
+    atomic_bool cancelled;
+    uint64_t number; /* in the order of arrival */
+    bool answering;  /* the prompt is read, and `token` is next */
+    int32_t token;
+    uint32_t answered;                       /* tokens that `next` has given */
+    double submitted, begun, answered_first; /* seconds of the clock; 0: not yet */
+    double since;                            /* its last step, or its arrival */
+    struct parked_state {
+        size_t count; /* bytes of its snapshot; 0: not parked */
+        void *bytes;  /* NULL: they are in the file */
+        char *path;
+        uint32_t times;
+    } parked;
+};
+
+struct requests_options {
+    struct engine_room *room;
+    pthread_mutex_t *engine_lock; /* held during steps */
+    uint32_t parallel;            /* active requests, at most REQUESTS_PARALLEL_MAX */
+    uint32_t waiting;             /* further ones, at most; 0: any number */
+    double max_gap_seconds;       /* see mf_scheduler_options */
+    const char *park_directory;   /* NULL: parked states stay in memory; copied */
+};
+
+struct requests;
+mf_status requests_new(struct requests **out, const struct requests_options *options,
+                       mf_error *why);
+/* Cancels what is not ended, and waits for it.  NULL is legal. */
+void requests_free(struct requests *requests);
+
+/* MF_ERR_POOL_FULL: it would not even fit alone; MF_ERR_BUSY: too many wait; MF_ERR_ARGUMENT: an id
+ * is no token. */
+mf_status requests_submit(struct requests *requests, struct request *request,
+                          const struct request_wishes *wishes, mf_error *why);
+
+/* Before its next layer.  Legal until the request's memory is released, also when it has ended. */
+void request_cancel(struct request *request);
+
+#endif

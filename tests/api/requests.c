@@ -1,0 +1,372 @@
+/* requests: the third layer of moeflux.h: many requests at a time give what each gives alone;
+ * cancelling, stop strings, forms, limits, parking.
+ *     api_requests MODEL DIRECTORY   (models/pebble, and a directory to write to) */
+#include <moeflux.h>
+
+#include "check.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MANY = 12, ANSWER = 24, TOKENS_MAX = 600 };
+
+static mf_error why;
+static const char *path, *directory;
+static mf_engine *engine;
+
+static const char *const questions[MANY] = {
+    "What is the capital of France?",
+    "Count from one to ten.",
+    "Name a colour.",
+    "Tell me a story about a fox and a river, with many animals in it.",
+    "Hello",
+    "What is 2 + 2?",
+    "Who wrote Hamlet?",
+    "Say it again, please.",
+    "Why is the sky blue?",
+    "Translate \"good morning\" into German.",
+    "A list of three fruits:",
+    "What is the capital of Italy?",
+};
+
+/* One question and what came back. */
+struct talk {
+    mf_prompt *prompt;
+    mf_request *request;
+    char text[4096];
+    size_t length;
+    int32_t tokens[TOKENS_MAX];
+    size_t token_count;
+    atomic_size_t progress;
+    size_t stop_after; /* tokens; 0: never */
+    atomic_int ended;  /* calls of `ended` */
+    mf_request_result result;
+};
+
+static bool take_event(void *user, const mf_event *event)
+{
+    struct talk *talk = user;
+    if (event->kind != MF_EVENT_CONTENT) return true;
+    CHECK(talk->length + event->length < sizeof talk->text);
+    memcpy(talk->text + talk->length, event->text, event->length);
+    talk->length += event->length;
+    talk->text[talk->length] = '\0';
+    return true;
+}
+
+static bool take_token(void *user, const mf_request_token *token)
+{
+    struct talk *talk = user;
+    CHECK(atomic_load(&talk->ended) == 0 && talk->token_count < TOKENS_MAX);
+    talk->tokens[talk->token_count++] = token->token;
+    return talk->stop_after == 0 || talk->token_count < talk->stop_after;
+}
+
+static void take_progress(void *user, size_t done, size_t total)
+{
+    struct talk *talk = user;
+    CHECK(done >= atomic_load(&talk->progress) && done <= total);
+    atomic_store(&talk->progress, done);
+}
+
+static void take_end(void *user, const mf_request_result *result)
+{
+    struct talk *talk = user;
+    talk->result = *result;
+    atomic_fetch_add(&talk->ended, 1);
+}
+
+static mf_model *open_model(uint32_t sequences, uint32_t context, uint64_t memory)
+{
+    mf_model_options options = MF_MODEL_OPTIONS_INIT;
+    mf_model *model;
+    options.sequences = sequences;
+    options.context_length = context;
+    options.memory_bytes = memory;
+    CHECK(mf_model_open(&model, engine, path, &options, &why) == MF_OK);
+    return model;
+}
+
+static mf_scheduler *open_scheduler(mf_model *model, uint32_t parallel, uint32_t waiting)
+{
+    mf_scheduler_options options = MF_SCHEDULER_OPTIONS_INIT;
+    mf_scheduler *scheduler;
+    options.parallel = parallel;
+    options.waiting = waiting;
+    CHECK(mf_scheduler_open(&scheduler, model, &options, &why) == MF_OK);
+    return scheduler;
+}
+
+static void begin_talk(struct talk *talk, const mf_model *model, const char *question)
+{
+    char messages[512];
+    mf_chat_options options = MF_CHAT_OPTIONS_INIT;
+    memset(talk, 0, sizeof *talk);
+    char quoted[256];
+    size_t length = 0;
+    for (const char *c = question; *c; c++) {
+        if (*c == '"') quoted[length++] = '\\';
+        quoted[length++] = *c;
+    }
+    quoted[length] = '\0';
+    snprintf(messages, sizeof messages, "[{\"role\":\"user\",\"content\":\"%s\"}]", quoted);
+    options.messages = messages;
+    CHECK(mf_chat_render(&talk->prompt, mf_model_text(model), &options, &why) == MF_OK);
+}
+
+/* Options of a talk's request: greedy, and all callbacks. */
+static mf_request_options request_options(struct talk *talk)
+{
+    mf_request_options options = MF_REQUEST_OPTIONS_INIT;
+    options.prompt = talk->prompt;
+    options.max_tokens = ANSWER;
+    options.family = "think";
+    options.token = take_token;
+    options.event = take_event;
+    options.progress = take_progress;
+    options.ended = take_end;
+    options.user = talk;
+    return options;
+}
+
+static void submit(struct talk *talk, mf_scheduler *scheduler)
+{
+    mf_request_options options = request_options(talk);
+    CHECK(mf_request_submit(&talk->request, scheduler, &options, &why) == MF_OK);
+}
+
+static void end_talk(struct talk *talk)
+{
+    mf_request_close(talk->request);
+    CHECK(atomic_load(&talk->ended) == 1);
+    mf_prompt_close(talk->prompt);
+}
+
+/* The ids that a lone sequence gives. */
+static void answer_alone(struct talk *talk, mf_model *model)
+{
+    mf_sequence *sequence;
+    mf_sampler *sampler;
+    size_t count;
+    const int32_t *prompt = mf_prompt_tokens(talk->prompt, &count);
+    CHECK(mf_sequence_open(&sequence, model, NULL, &why) == MF_OK);
+    CHECK(mf_sampler_open(&sampler, model, NULL, &why) == MF_OK);
+    CHECK(mf_sequence_feed(sequence, MF_PHASE_PROMPT, prompt, count, &why) == MF_OK);
+    while (talk->token_count < ANSWER) {
+        int32_t token = mf_sampler_pick(sampler, mf_sequence_logits(sequence));
+        if (mf_model_is_end(model, token)) break;
+        talk->tokens[talk->token_count++] = token;
+        CHECK(mf_sequence_feed(sequence, MF_PHASE_GENERATED, &token, 1, &why) == MF_OK);
+    }
+    mf_sampler_close(sampler);
+    mf_sequence_close(sequence);
+}
+
+/* ------------------------------------------------------------------------ tests */
+
+static struct talk alone[MANY];
+
+static void many_give_what_each_gives_alone(void)
+{
+    mf_model *model = open_model(8, 512, 0);
+    mf_scheduler *scheduler = open_scheduler(model, 8, 0);
+    struct talk talks[MANY];
+    for (int i = 0; i < MANY; i++) {
+        begin_talk(&alone[i], model, questions[i]);
+        answer_alone(&alone[i], model);
+        begin_talk(&talks[i], model, questions[i]);
+    }
+    for (int i = 0; i < MANY; i++) submit(&talks[i], scheduler);
+    for (int i = 0; i < MANY; i++) {
+        mf_request_result result = MF_REQUEST_RESULT_INIT;
+        size_t prompt;
+        mf_prompt_tokens(talks[i].prompt, &prompt);
+        CHECK(mf_request_wait(talks[i].request, &result, &why) == MF_OK);
+        CHECK(result.finish == MF_FINISH_END || result.finish == MF_FINISH_LENGTH);
+        CHECK(result.prompt_tokens == prompt && atomic_load(&talks[i].progress) == prompt);
+        CHECK(talks[i].token_count == alone[i].token_count);
+        CHECK(memcmp(talks[i].tokens, alone[i].tokens, alone[i].token_count * sizeof(int32_t)) ==
+              0);
+        CHECK(result.answer_tokens == alone[i].token_count);
+        CHECK(result.wait_seconds >= 0 && result.prompt_seconds > 0 && result.answer_seconds >= 0);
+        end_talk(&talks[i]);
+    }
+    mf_scheduler_close(scheduler);
+    mf_model_close(model);
+}
+
+/* A pool for little more than one long answer: requests are parked and come back. */
+static void a_full_pool_parks_requests_and_loses_nothing(void)
+{
+    mf_model *model = open_model(1, 640, 12 << 20);
+    mf_scheduler_options options = MF_SCHEDULER_OPTIONS_INIT;
+    mf_scheduler *scheduler;
+    struct talk talks[4];
+    uint32_t parked = 0;
+    int32_t expected[TOKENS_MAX];
+    options.parallel = 4;
+    options.park_directory = directory;
+    CHECK(mf_scheduler_open(&scheduler, model, &options, &why) == MF_OK);
+    for (int i = 0; i < 4; i++) {
+        begin_talk(&talks[i], model, questions[3]);
+        mf_request_options wanted = request_options(&talks[i]);
+        wanted.max_tokens = 500;
+        wanted.ignore_end = true;
+        CHECK(mf_request_submit(&talks[i].request, scheduler, &wanted, &why) == MF_OK);
+    }
+    for (int i = 0; i < 4; i++) {
+        mf_request_result result = MF_REQUEST_RESULT_INIT;
+        CHECK(mf_request_wait(talks[i].request, &result, &why) == MF_OK);
+        CHECK(result.finish == MF_FINISH_LENGTH && talks[i].token_count == 500);
+        if (i == 0) memcpy(expected, talks[i].tokens, sizeof expected);
+        CHECK(memcmp(expected, talks[i].tokens, 500 * sizeof(int32_t)) == 0);
+        parked += result.parked;
+        end_talk(&talks[i]);
+    }
+    CHECK(parked > 0);
+    mf_scheduler_close(scheduler);
+    mf_model_close(model);
+}
+
+static void a_callback_ends_a_request(void)
+{
+    mf_model *model = open_model(2, 512, 0);
+    mf_scheduler *scheduler = open_scheduler(model, 2, 0);
+    struct talk talk;
+    mf_request_result result = MF_REQUEST_RESULT_INIT;
+    begin_talk(&talk, model, questions[1]);
+    talk.stop_after = 3;
+    submit(&talk, scheduler);
+    CHECK(mf_request_wait(talk.request, &result, &why) == MF_ERR_CANCELLED);
+    CHECK(result.finish == MF_FINISH_CANCELLED && talk.token_count == 3);
+    end_talk(&talk);
+    mf_scheduler_close(scheduler);
+    mf_model_close(model);
+}
+
+static void *cancel_soon(void *request)
+{
+    usleep(20000);
+    mf_request_cancel(request);
+    return NULL;
+}
+
+static void another_thread_cancels_and_memory_comes_back(void)
+{
+    mf_model *model = open_model(4, 512, 0);
+    mf_scheduler *scheduler = open_scheduler(model, 4, 0);
+    mf_model_statistics statistics = MF_MODEL_STATISTICS_INIT;
+    struct talk talks[4];
+    pthread_t thread;
+    for (int i = 0; i < 4; i++) {
+        begin_talk(&talks[i], model, questions[i]);
+        mf_request_options options = request_options(&talks[i]);
+        options.max_tokens = 400;
+        options.ignore_end = true;
+        CHECK(mf_request_submit(&talks[i].request, scheduler, &options, &why) == MF_OK);
+    }
+    CHECK(pthread_create(&thread, NULL, cancel_soon, talks[2].request) == 0);
+    CHECK(mf_request_wait(talks[2].request, NULL, &why) == MF_ERR_CANCELLED);
+    pthread_join(thread, NULL);
+    mf_request_cancel(talks[2].request); /* once more does no harm */
+    mf_scheduler_close(scheduler);       /* cancels the others */
+    for (int i = 0; i < 4; i++) {
+        CHECK(mf_request_wait(talks[i].request, NULL, NULL) == MF_ERR_CANCELLED);
+        end_talk(&talks[i]);
+    }
+    CHECK(mf_model_stats(model, &statistics, &why) == MF_OK);
+    CHECK(statistics.pool_pages == 0 && statistics.pool_states == 0);
+    mf_model_close(model);
+}
+
+static void stops_forms_and_messages(void)
+{
+    mf_model *model = open_model(3, 512, 0);
+    mf_scheduler *scheduler = open_scheduler(model, 3, 0);
+    mf_constraint_options form = MF_CONSTRAINT_OPTIONS_INIT;
+    static const char *const stop[] = { "aris" };
+    const char *message;
+    struct talk talks[2];
+    mf_request_result result = MF_REQUEST_RESULT_INIT;
+    begin_talk(&talks[0], model, questions[0]);
+    mf_request_options options = request_options(&talks[0]);
+    options.stops = stop;
+    options.stop_count = 1;
+    CHECK(mf_request_submit(&talks[0].request, scheduler, &options, &why) == MF_OK);
+    begin_talk(&talks[1], model, questions[2]);
+    options = request_options(&talks[1]);
+    form.json_schema = "{\"type\":\"object\",\"properties\":{\"n\":{\"enum\":[7]}},"
+                       "\"required\":[\"n\"],\"additionalProperties\":false}";
+    options.constraint = &form;
+    options.max_tokens = 100;
+    options.logprobs = 3;
+    options.token_logprobs = true;
+    CHECK(mf_request_submit(&talks[1].request, scheduler, &options, &why) == MF_OK);
+    CHECK(mf_request_wait(talks[0].request, &result, &why) == MF_OK);
+    CHECK(result.finish == MF_FINISH_STOP && strcmp(result.stop, "aris") == 0);
+    CHECK(!strstr(talks[0].text, "aris") && strstr(talks[0].text, "P"));
+    CHECK(mf_request_wait(talks[1].request, &result, &why) == MF_OK);
+    CHECK(mf_request_message(&message, talks[1].request, &why) == MF_OK);
+    CHECK(result.finish == MF_FINISH_END && strstr(message, "\\\"n\\\""));
+    for (int i = 0; i < 2; i++) end_talk(&talks[i]);
+    mf_scheduler_close(scheduler);
+    mf_model_close(model);
+}
+
+static void what_cannot_be_answered_is_refused(void)
+{
+    mf_model *model = open_model(1, 256, 0);
+    mf_scheduler *scheduler = open_scheduler(model, 1, 1);
+    mf_request *request;
+    static int32_t tokens[300];
+    struct talk talks[2];
+    mf_request_options options = MF_REQUEST_OPTIONS_INIT;
+    CHECK(mf_request_submit(&request, scheduler, &options, &why) == MF_ERR_ARGUMENT);
+    options.tokens = tokens;
+    CHECK(mf_request_submit(&request, scheduler, &options, &why) == MF_ERR_ARGUMENT);
+    options.token_count = 300;
+    CHECK(mf_request_submit(&request, scheduler, &options, &why) == MF_ERR_CONTEXT_FULL);
+    options.token_count = 3;
+    tokens[1] = -5;
+    CHECK(mf_request_submit(&request, scheduler, &options, &why) == MF_ERR_ARGUMENT);
+    tokens[1] = 5;
+    options.logprobs = 1000;
+    CHECK(mf_request_submit(&request, scheduler, &options, &why) == MF_ERR_ARGUMENT);
+    CHECK(!request);
+    /* One is answered, one waits. */
+    for (int i = 0; i < 2; i++) {
+        begin_talk(&talks[i], model, questions[i]);
+        mf_request_options wanted = request_options(&talks[i]);
+        wanted.max_tokens = 200;
+        wanted.ignore_end = true;
+        CHECK(mf_request_submit(&talks[i].request, scheduler, &wanted, &why) == MF_OK);
+        while (i == 0 && atomic_load(&talks[0].progress) == 0) usleep(100);
+    }
+    options.logprobs = 0;
+    CHECK(mf_request_submit(&request, scheduler, &options, &why) == MF_ERR_BUSY);
+    for (int i = 0; i < 2; i++) end_talk(&talks[i]);
+    mf_scheduler_close(scheduler);
+    mf_model_close(model);
+}
+
+int main(int argc, char **argv)
+{
+    CHECK(argc == 3);
+    path = argv[1];
+    directory = argv[2];
+    mf_engine_options options = MF_ENGINE_OPTIONS_INIT;
+    options.thread_count = 2;
+    CHECK(mf_engine_open(&engine, &options, &why) == MF_OK);
+    many_give_what_each_gives_alone();
+    a_full_pool_parks_requests_and_loses_nothing();
+    a_callback_ends_a_request();
+    another_thread_cancels_and_memory_comes_back();
+    stops_forms_and_messages();
+    what_cannot_be_answered_is_refused();
+    for (int i = 0; i < MANY; i++) mf_prompt_close(alone[i].prompt);
+    mf_engine_close(engine);
+    puts("requests: all as expected");
+    return 0;
+}
