@@ -248,6 +248,10 @@ typedef struct mf_model_options {
     bool skip_checksums;        /* of the experts of a packed model, as they arrive */
     uint32_t sequences;         /* as long as context_length that there is memory for, at least; any
                                    number of shorter ones may share it; 0: 1 */
+    const char *cache;          /* of beginnings of texts (mf_sequence_resume): "exact", "reuse";
+                                   NULL or "off": none */
+    uint64_t cache_bytes;       /* that it may take, which the pool has more; 0: what sequences
+                                   leave of the pool */
 } mf_model_options;
 #define MF_MODEL_OPTIONS_INIT MF_SIZED(mf_model_options)
 
@@ -392,6 +396,65 @@ MF_API mf_status mf_sequence_load(mf_sequence *sequence, const void *bytes, size
 MF_API mf_status mf_sequence_save_file(const mf_sequence *sequence, const char *path,
                                        mf_error *why);
 MF_API mf_status mf_sequence_load_file(mf_sequence *sequence, const char *path, mf_error *why);
+
+/* The prefix cache (mf_model_options.cache) keeps beginnings of texts for sequences of the same
+ * model that begin in the same way.  What it keeps it shares with them: nothing is copied.
+ *
+ *     mf_sequence_resume ── mf_sequence_feed … mf_sequence_keep … ── generate ── mf_sequence_keep
+ *
+ * A model without recurrent layers resumes at any token, one with them where a checkpoint was left.
+ * "exact" resumes only what prompts have made, so that all bits are those of a run without a cache;
+ * "reuse" takes what was generated, too, where a prompt has the same ids: the state is the model's
+ * own history, and differs from that of a prompt by rounding (docs/numerics.md).
+ *
+ * Places at which a checkpoint is of use later.  Those up to MF_PLACE_JUNCTION are always left, the
+ * others where they save enough. */
+typedef enum mf_place {
+    MF_PLACE_NONE,       /* keep what was computed, without a checkpoint */
+    MF_PLACE_HEAD,       /* end of tools and leading system messages: what all sessions share */
+    MF_PLACE_BREAKPOINT, /* asked for by the author of the prompt */
+    MF_PLACE_PROMPT_END, /* before the tokens that only open the answer */
+    MF_PLACE_JUNCTION,   /* where mf_sequence_resume says so */
+    MF_PLACE_LAST_USER,  /* start of the last user message */
+    MF_PLACE_ANSWER_END, /* end of an answer, or where it begins to call a tool */
+    MF_PLACE_NET         /* now and then in a long text: every 4,096 tokens of a prompt and every
+                            1,024 generated ones */
+} mf_place;
+
+/* Where the tokens of a request cease to be those of the cache. */
+typedef enum mf_resume_reason {
+    MF_RESUME_EMPTY,     /* it keeps nothing */
+    MF_RESUME_ENDS,      /* what it keeps ends there */
+    MF_RESUME_DIFFERS,   /* another token follows */
+    MF_RESUME_GENERATED, /* the same token follows, but was generated, and the cache is "exact" */
+    MF_RESUME_WHOLE,     /* they are all there */
+    MF_RESUME_OFF        /* the model was opened without a cache */
+} mf_resume_reason;
+
+typedef struct mf_resumed {
+    size_t struct_size;
+    uint32_t matched;  /* tokens that the cache knows */
+    uint32_t resumed;  /* tokens that the sequence holds now */
+    uint32_t replayed; /* the others of `matched`: no checkpoint lies nearer */
+    uint32_t junction; /* feed the prompt up to this position first, then mf_sequence_keep with
+                          MF_PLACE_JUNCTION: others begin in the same way; 0: no such position */
+    mf_resume_reason reason; /* why not more than `matched` */
+} mf_resumed;
+#define MF_RESUMED_INIT MF_SIZED(mf_resumed)
+
+/* Makes the sequence hold the longest beginning of a prompt that the cache has, in place of what it
+ * held; at least the last token is left to be fed, for its logits.  `out` may be NULL.  After a
+ * failure the sequence is empty. */
+MF_API mf_status mf_sequence_resume(mf_sequence *sequence, const int32_t *tokens, size_t count,
+                                    mf_resumed *out, mf_error *why);
+
+/* Keeps what the sequence holds for others, and leaves a checkpoint if `place` says so.  Where the
+ * cache is too small or there is none, nothing is kept, and that is no error. */
+MF_API mf_status mf_sequence_keep(const mf_sequence *sequence, mf_place place, mf_error *why);
+
+/* What was found, as a sentence: "768 tokens are resumed: token 812 differs; …".  `out` is
+ * NUL-terminated; a `capacity` of 256 always suffices. */
+MF_API void mf_resumed_explain(char *out, size_t capacity, const mf_resumed *resumed);
 
 /* What a layer's router chose for the rows of a step; everything is borrowed for the call. */
 typedef struct mf_routes {
@@ -827,6 +890,14 @@ typedef struct mf_model_statistics {
     uint64_t pool_bytes;
     uint32_t pool_pages;  /* of 64 positions */
     uint32_t pool_states; /* of recurrent layers, with those of checkpoints */
+    /* The prefix cache: what it holds of the pool and of tables, … */
+    uint64_t cache_bytes;
+    uint32_t cache_pages, cache_checkpoints;
+    /* … and what requests have found: of `asked` tokens `matched` were known and `resumed` taken
+     * over; the others of `matched` were replayed. */
+    uint64_t cache_requests;
+    uint64_t cache_asked_tokens, cache_matched_tokens, cache_resumed_tokens;
+    uint64_t cache_pages_evicted, cache_checkpoints_evicted;
 } mf_model_statistics;
 #define MF_MODEL_STATISTICS_INIT MF_SIZED(mf_model_statistics)
 

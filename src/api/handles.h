@@ -7,6 +7,7 @@
 #include "engine/step.h"
 #include "model/families.h"
 #include "model/model.h"
+#include "state/prefix.h"
 
 #include <pthread.h>
 
@@ -42,7 +43,9 @@ struct mf_model {
     struct expert_store *experts;
     uint64_t memory_bytes; /* for weights, engine room, sequences and experts */
     struct engine_room room;
-    uint64_t policy_bytes; /* tables of the expert cache's policy */
+    uint64_t policy_bytes;        /* tables of the expert cache's policy */
+    uint64_t cache_bytes;         /* that the pool has more for the prefix cache */
+    struct prefix_tree *prefixes; /* the prefix cache; NULL: none */
     pthread_mutex_t fingerprint_lock;
     char fingerprint[33]; /* of the weights; "": not yet asked for */
 };
@@ -85,7 +88,7 @@ uint64_t api_memory_limit(const mf_engine *engine, uint64_t memory_bytes);
 uint64_t api_budget_within(uint64_t limit, uint64_t resident_bytes, uint64_t other_bytes);
 uint64_t api_expert_budget(const mf_model *model);
 
-/* What is kept for the sequences that the options asked for. */
+/* What is kept for the sequences that the options asked for, and for the prefix cache. */
 uint64_t api_pool_bytes(const mf_model *model);
 
 /* MF_ERR_MEMORY: what every token uses does not fit into the model's memory. */
@@ -99,6 +102,10 @@ mf_status api_explain_memory(const mf_model *model, mf_error *why);
 
 /* After the store is opened: sequences may have what resident experts leave. */
 void api_widen_pool(mf_model *model);
+
+/* The prefix cache of the options, on the pool of the engine room. */
+mf_status api_open_cache(mf_model *model, const mf_model_options *options, mf_error *why);
+void api_count_cache(mf_model_statistics *out, const mf_model *model);
 
 /* mf_model_open for any source; the options are as api_options_in gives them. */
 mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,

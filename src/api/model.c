@@ -153,6 +153,7 @@ mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
     pthread_mutex_lock(&engine->lock); /* the backend's scratch may grow */
     status = open_room(model, options, why);
     pthread_mutex_unlock(&engine->lock);
+    if (status == MF_OK) status = api_open_cache(model, options, why);
     if (status == MF_OK) status = open_experts(model, options, why);
     if (status == MF_OK)
         *out = model;
@@ -178,6 +179,7 @@ void mf_model_close(mf_model *model)
     if (!model) return;
     mf_engine *engine = model->engine;
     expert_store_free(model->experts);
+    prefix_tree_free(model->prefixes);
     engine_room_free(&model->room);
     model_close(&model->model);
     model_text_clear(&model->text.parts);
@@ -264,6 +266,7 @@ mf_status mf_model_stats(const mf_model *model, mf_model_statistics *out, mf_err
                                 .pool_bytes = pool.limit_bytes,
                                 .pool_pages = pool.held[BLOCK_PAGE],
                                 .pool_states = pool.held[BLOCK_RECURRENT] };
+    api_count_cache(&own, model);
     return api_statistics_out(out, &own, sizeof own, "MF_MODEL_STATISTICS_INIT", why);
 }
 
@@ -272,5 +275,6 @@ void mf_model_reset_stats(mf_model *model)
     if (!model) return;
     pthread_mutex_lock(&model->engine->lock);
     expert_store_reset_counters(model->experts);
+    if (model->prefixes) prefix_tree_reset_statistics(model->prefixes);
     pthread_mutex_unlock(&model->engine->lock);
 }

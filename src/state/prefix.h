@@ -107,6 +107,7 @@ mf_status prefix_tree_keep(struct prefix_tree *tree, const struct sequence *sequ
 void prefix_tree_clear(struct prefix_tree *tree);
 
 struct prefix_statistics prefix_tree_statistics(struct prefix_tree *tree);
+void prefix_tree_reset_statistics(struct prefix_tree *tree); /* but for what is kept now */
 
 /* Checks the invariants above, of all nodes (tests only). */
 bool prefix_tree_check_invariants(struct prefix_tree *tree);

@@ -43,6 +43,17 @@ struct prefix_statistics prefix_tree_statistics(struct prefix_tree *tree)
     return statistics;
 }
 
+void prefix_tree_reset_statistics(struct prefix_tree *tree)
+{
+    pthread_mutex_lock(&tree->lock);
+    struct prefix_statistics *statistics = &tree->statistics;
+    *statistics = (struct prefix_statistics){ .bytes = statistics->bytes,
+                                              .nodes = statistics->nodes,
+                                              .pages = statistics->pages,
+                                              .checkpoints = statistics->checkpoints };
+    pthread_mutex_unlock(&tree->lock);
+}
+
 /* -------------------------------------------------------------------- lookup */
 
 /* What a request asks for, and the best that was found so far. */

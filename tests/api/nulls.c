@@ -229,6 +229,13 @@ static void check_sequence(void)
     REFUSES(mf_sequence_save_file(sequence, NULL, w));
     REFUSES(mf_sequence_load_file(NULL, "/nonexistent/file", w));
     REFUSES(mf_sequence_load_file(sequence, NULL, w));
+    mf_resumed resumed = MF_RESUMED_INIT;
+    char sentence[256];
+    REFUSES(mf_sequence_resume(NULL, tokens, 3, &resumed, w));
+    REFUSES(mf_sequence_resume(sequence, NULL, 3, &resumed, w));
+    REFUSES(mf_sequence_keep(NULL, MF_PLACE_NONE, w));
+    mf_resumed_explain(NULL, 0, &resumed);
+    mf_resumed_explain(sentence, sizeof sentence, NULL);
     REFUSES(mf_sequence_stats(NULL, &statistics, w));
     REFUSES(mf_sequence_stats(sequence, NULL, w));
     mf_sequence_reset_stats(NULL);
