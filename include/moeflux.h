@@ -252,6 +252,9 @@ typedef struct mf_model_options {
                                    NULL or "off": none */
     uint64_t cache_bytes;       /* that it may take, which the pool has more; 0: what sequences
                                    leave of the pool */
+    const char *kv_type; /* how keys and values are stored: "f32", "f16", or "q8", bytes with a
+                                   scale for 32 of them; NULL: f16, in the reference f32.  It changes
+                                   results (docs/numerics.md) */
 } mf_model_options;
 #define MF_MODEL_OPTIONS_INIT MF_SIZED(mf_model_options)
 

@@ -37,6 +37,7 @@ typedef struct mf_context_options {
     bool use_2bit;           /* packed_experts_2bit instead */
     uint32_t sequences;      /* as in mf_model_options: how many long ones there is memory for */
     const char *kernels;     /* a kernel set by name, as in "avx2"; NULL: the best one here */
+    const char *kv_type;     /* as in mf_model_options */
 } mf_context_options;
 #define MF_CONTEXT_OPTIONS_INIT MF_SIZED(mf_context_options)
 

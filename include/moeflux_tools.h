@@ -123,6 +123,7 @@ typedef struct mf_plan_options {
     uint32_t context_length; /* of the sequence; 0: as mf_model_open has it */
     uint32_t chunk_rows;     /* 0: as mf_model_open has it */
     uint32_t thread_count;   /* of the engine; 0: one for every CPU this process may use */
+    const char *kv_type;     /* as in mf_model_options */
 } mf_plan_options;
 #define MF_PLAN_OPTIONS_INIT MF_SIZED(mf_plan_options)
 
@@ -140,7 +141,8 @@ typedef struct mf_plan {
     uint64_t table_bytes;    /* of the expert cache's policy */
     uint64_t expert_bytes;   /* slots for experts */
     uint64_t experts_in_memory, expert_count;
-    char expert_mode[16]; /* "resident", "mapped", "streamed" */
+    char expert_mode[16];    /* "resident", "mapped", "streamed" */
+    uint64_t position_bytes; /* that a token adds to its sequence's keys and values */
 } mf_plan;
 #define MF_PLAN_INIT MF_SIZED(mf_plan)
 

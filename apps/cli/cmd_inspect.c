@@ -327,7 +327,10 @@ static mf_status inspect(struct inspection *out, const char *path,
     wanted.memory_bytes = common->memory_bytes.value;
     wanted.context_length = (uint32_t)common->context.value;
     wanted.chunk_rows = (uint32_t)common->prompt_chunk.value;
-    return mf_model_plan(&out->plan, path, &wanted, why);
+    wanted.kv_type = common->kv;
+    status = mf_model_plan(&out->plan, path, &wanted, why);
+    if (status == MF_OK) out->info.token_state_bytes = out->plan.position_bytes;
+    return status;
 }
 
 static int run(const void *settings_, const struct arguments *arguments)

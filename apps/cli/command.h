@@ -10,7 +10,7 @@
 
 struct common_settings {
     const char *model; /* as typed, see model_path.h; NULL: the embedded one */
-    const char *backend, *kernels;
+    const char *backend, *kernels, *kv;
     struct maybe_count threads;
     struct maybe_count context;
     struct maybe_count prompt_chunk;

@@ -20,6 +20,7 @@ const struct command *command_at(size_t index)
 static const char *const expert_modes[] = { "auto", "resident", "mapped", NULL };
 static const char *const read_aheads[] = { "auto", "never", "always", NULL };
 static const char *const readers[] = { "auto", "io_uring", "threads", NULL };
+static const char *const kv_types[] = { "f32", "f16", "q8", NULL };
 static const char *const backends[] = { "reference", "cpu", NULL };
 
 static const struct option common_options[] = {
@@ -45,6 +46,11 @@ static const struct option common_options[] = {
       .choices = backends },
     { 0, "kernels", OPTION_TEXT, offsetof(struct common_settings, kernels), "NAME",
       .help = "kernel set, as in avx2; default: the best one for this CPU" },
+    { 0, "kv", OPTION_CHOICE, offsetof(struct common_settings, kv), "TYPE",
+      .help =
+          "keys and values of the context in f32, f16 or q8 (half of f16's memory, slightly less "
+          "exact); default: f16, of the reference f32",
+      .choices = kv_types },
     { 0, "expert-mode", OPTION_CHOICE, offsetof(struct common_settings, expert_mode), "MODE",
       .help = "keep all experts in memory (resident) or map the files (mapped); default: auto, by "
               "size",

@@ -40,7 +40,8 @@ static mf_status open_parts(struct opened *out, const struct common_settings *se
                                .read_ahead = named(settings->read_ahead),
                                .reader = named(settings->reader),
                                .skip_checksums = settings->no_checksums,
-                               .sequences = settings->sequences };
+                               .sequences = settings->sequences,
+                               .kv_type = settings->kv };
     mf_status status = model_path_resolve(out->path, settings->model, why);
 
     if (status == MF_OK && settings->trace) {

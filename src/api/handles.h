@@ -43,6 +43,7 @@ struct mf_model {
     struct expert_store *experts;
     uint64_t memory_bytes; /* for weights, engine room, sequences and experts */
     struct engine_room room;
+    enum kv_format kv_format;     /* not KV_DEFAULT */
     uint64_t policy_bytes;        /* tables of the expert cache's policy */
     uint64_t cache_bytes;         /* that the pool has more for the prefix cache */
     struct prefix_tree *prefixes; /* the prefix cache; NULL: none */
@@ -111,6 +112,10 @@ void api_count_cache(mf_model_statistics *out, const mf_model *model);
 mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
                          const struct ancestors_paths *ancestors, const mf_model_options *options,
                          mf_error *why);
+
+/* A key/value format by name; NULL: the backend's. */
+mf_status api_choose_kv_format(enum kv_format *out, const mf_engine *engine, const char *name,
+                               mf_error *why);
 
 /* MF_ERR_ARGUMENT: the model does not go so far. */
 mf_status api_check_context(const struct model_config *config, uint32_t context, mf_error *why);

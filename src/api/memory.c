@@ -32,8 +32,7 @@ uint64_t api_budget_within(uint64_t limit, uint64_t resident_bytes, uint64_t oth
 
 uint64_t api_pool_bytes(const mf_model *model)
 {
-    return engine_room_pool_bytes(&model->model.config, model->engine->backend->kv_format,
-                                  model->room.sizes) +
+    return engine_room_pool_bytes(&model->model.config, model->kv_format, model->room.sizes) +
            model->cache_bytes;
 }
 

@@ -77,7 +77,7 @@ static struct engine_room_sizes room_sizes(const struct forward_parts *parts, ui
                                            uint64_t left, const mf_model_options *options)
 {
     const struct model_config *config = parts->config;
-    enum kv_format format = parts->backend->kv_format;
+    enum kv_format format = forward_kv_format(parts);
     uint32_t context = options->context_length ? options->context_length : CONTEXT_STANDARD;
     uint32_t chunk = options->chunk_rows, sequences = options->sequences ? options->sequences : 1;
     context = (uint32_t)min_size(context, config->context_length);
@@ -88,6 +88,18 @@ static struct engine_room_sizes room_sizes(const struct forward_parts *parts, ui
     return (struct engine_room_sizes){ context,
                                        (uint32_t)min_size(chunk, (size_t)sequences * context),
                                        sequences };
+}
+
+mf_status api_choose_kv_format(enum kv_format *out, const mf_engine *engine, const char *name,
+                               mf_error *why)
+{
+    *out = engine->backend->kv_format;
+    if (!name) return MF_OK;
+    for (int i = KV_F32; i <= KV_Q8; i++)
+        if (strcmp(name, kv_format_name((enum kv_format)i)) == 0) *out = (enum kv_format)i;
+    if (strcmp(name, kv_format_name(*out)) == 0) return MF_OK;
+    return fail(why, MF_ERR_ARGUMENT,
+                "the key/value type \"%.32s\" is not known; there are f32, f16 and q8", name);
 }
 
 mf_status api_check_context(const struct model_config *config, uint32_t context, mf_error *why)
@@ -118,7 +130,8 @@ static mf_status open_room(mf_model *model, const mf_model_options *options, mf_
     struct forward_parts parts = { .allocator = &engine->allocator,
                                    .config = &model->model.config,
                                    .weights = &model->model.weights,
-                                   .backend = engine->backend };
+                                   .backend = engine->backend,
+                                   .kv_format = model->kv_format };
     struct engine_room_sizes sizes;
     mf_status status = api_choose_room(&sizes, &parts, model->memory_bytes, options, why);
     return status == MF_OK ? engine_room_init(&model->room, &parts, sizes, why) : status;
@@ -128,9 +141,13 @@ mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
                          const struct ancestors_paths *ancestors, const mf_model_options *options,
                          mf_error *why)
 {
+    enum kv_format kv_format;
+    mf_status status = api_choose_kv_format(&kv_format, engine, options->kv_type, why);
+    if (status != MF_OK) return status;
     mf_model *model = api_new_handle(&engine->allocator, sizeof *model);
     if (!model) return fail_memory(why, sizeof *model);
     model->engine = engine;
+    model->kv_format = kv_format;
     pthread_mutex_init(&model->fingerprint_lock, NULL);
     model->memory_bytes = api_memory_limit(engine, options->memory_bytes);
 
@@ -141,7 +158,7 @@ mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
                                    .text = &model->text.parts,
                                    .logger = &engine->logger,
                                    .uncached = options->memory_bytes != 0 };
-    mf_status status = model_open(&model->model, &source, why);
+    status = model_open(&model->model, &source, why);
     if (status != MF_OK) {
         engine->allocator.release(engine->allocator.user, model, sizeof *model);
         return status;

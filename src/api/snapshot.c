@@ -31,8 +31,9 @@ static mf_status identify(struct snapshot_identity *out, mf_model *model, mf_err
     mf_status status = find_fingerprint(model, why);
     if (status != MF_OK) return status;
     memset(out, 0, sizeof *out);
-    snprintf(arithmetic, sizeof arithmetic, "%s%s/%u", engine->exact ? "reference/" : "",
-             engine->kernels->name, model->model.config.experts_per_token);
+    snprintf(arithmetic, sizeof arithmetic, "%s%s/%u/%s", engine->exact ? "reference/" : "",
+             engine->kernels->name, model->model.config.experts_per_token,
+             kv_format_name(model->kv_format));
     memcpy(out->model, model->fingerprint, sizeof out->model);
     memcpy(out->arithmetic, arithmetic, min_size(strlen(arithmetic), sizeof out->arithmetic));
     return MF_OK;

@@ -96,7 +96,7 @@ mf_status mf_model_workload(mf_workload *out, const mf_model *model, mf_error *w
     if (!out) return api_missing(why, "out");
     if (!model) return api_missing(why, "model");
     mf_workload whole;
-    workload_count(&whole, &model->model, model->engine->backend->kv_format);
+    workload_count(&whole, &model->model, model->kv_format);
     return api_statistics_out(out, &whole, sizeof whole, "MF_WORKLOAD_INIT", why);
 }
 

@@ -56,7 +56,8 @@ static mf_status plan(mf_plan *out, mf_model *model, const mf_plan_options *opti
     struct forward_parts parts = { .allocator = &engine->allocator,
                                    .config = &model->model.config,
                                    .weights = &model->model.weights,
-                                   .backend = engine->backend };
+                                   .backend = engine->backend,
+                                   .kv_format = model->kv_format };
     struct engine_room_sizes *sizes = &model->room.sizes;
     struct expert_placement placement;
     struct arena arena;
@@ -90,9 +91,16 @@ static mf_status plan_described(mf_plan *out, const struct description *descript
     mf_model model = { .engine = engine,
                        .model = description->model,
                        .memory_bytes = api_memory_limit(engine, options->memory_bytes) };
-    *out = (mf_plan){ .memory_bytes = model.memory_bytes,
-                      .context_length = options->context_length,
-                      .weight_bytes = model.model.weights.resident_bytes };
+    status = api_choose_kv_format(&model.kv_format, engine, options->kv_type, why);
+    if (status != MF_OK) {
+        mf_engine_close(engine);
+        return status;
+    }
+    *out =
+        (mf_plan){ .memory_bytes = model.memory_bytes,
+                   .context_length = options->context_length,
+                   .weight_bytes = model.model.weights.resident_bytes,
+                   .position_bytes = state_position_bytes(&model.model.config, model.kv_format) };
     mf_error problem = { .text = "" };
     out->fits = plan(out, &model, options, &problem) == MF_OK;
     snprintf(out->problem, sizeof out->problem, "%s", out->fits ? "" : problem.text);

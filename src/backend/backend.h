@@ -12,21 +12,23 @@
 #include "backend/graph.h"
 #include "base/thread_pool.h"
 #include "base/trace.h"
+#include "kernels/attention/attention.h"
 #include "kernels/kernels.h"
 
 /* Tokens per page of a key/value cache. */
 enum { KV_PAGE_TOKENS = 64 };
 
-/* Number format of a KV cache: f32 in the reference, f16 in tuned arithmetic. */
-enum kv_format { KV_F32, KV_F16 };
+/* Number format of a KV cache.  Default: f32 in the reference, f16 in tuned arithmetic. */
+enum kv_format { KV_DEFAULT, KV_F32, KV_F16, KV_Q8 };
 
 /* One sequence's cache in one layer.  Position p is in pages[p / 64]; the layer's keys and values
- * are at offsets that are the same in every page:
- *                        f32                              f16
- *     full attention     keys [kv_heads][64][head_width]  [kv_heads][head_width][64]
- *                        values [kv_heads][64][head_width]
- *     latent attention   keys [64][latent | rope]; no values
- * f16 keys are stored by channel, positions next to each other (kernels/attention/attention.h). */
+ * are at offsets that are the same in every page, one head after the other:
+ *                        f32                       f16, q8
+ *     full attention     keys [64][head_width]     [head_width][64]
+ *                        values [64][head_width]
+ *     latent attention   one head of keys [64][latent | rope]; no values
+ * f16 and q8 keys are stored by channel, positions next to each other, and a head in q8 has its
+ * scales behind its numbers (kernels/attention/attention.h). */
 struct kv_view {
     uint8_t *const *pages; /* block table of the sequence */
     size_t keys, values;   /* offsets of the layer's in a page */
@@ -37,6 +39,14 @@ struct kv_view {
 static inline void *kv_page(const struct kv_view *kv, size_t keys_or_values, size_t position)
 {
     return kv->pages[position / KV_PAGE_TOKENS] + keys_or_values;
+}
+
+/* Bytes of one head's keys, or values, in a page. */
+static inline size_t kv_head_bytes(enum kv_format format, size_t width)
+{
+    size_t number = format == KV_F32 ? sizeof(float) : format == KV_F16 ? sizeof(uint16_t) : 1;
+    size_t scales = format == KV_Q8 ? q8_groups(width) * sizeof(uint16_t) : 0;
+    return KV_PAGE_TOKENS * (width * number + scales);
 }
 
 /* One sequence's recurrent state in one layer: read from _in, written to _out,
@@ -144,7 +154,7 @@ struct backend_functions {
 
 struct backend {
     const struct backend_functions *functions;
-    enum kv_format kv_format; /* of the caches it reads and writes */
+    enum kv_format kv_format; /* that KV_DEFAULT means */
     struct tracer *tracer;    /* borrowed; NULL: no tracing */
 };
 

@@ -90,7 +90,8 @@ static mf_status open_model(mf_context *context, const char *weights,
                              .memory_bytes = options->memory_bytes,
                              .context_length = options->context_length,
                              .experts_per_token = options->experts_per_tok,
-                             .sequences = options->sequences };
+                             .sequences = options->sequences,
+                             .kv_type = options->kv_type };
     if (!options->manifest)
         return mf_model_open(&context->model, context->engine, weights, &own, why);
     struct ancestors_paths ancestors = { weights, options->manifest, options->experts_dir,

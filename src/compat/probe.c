@@ -23,7 +23,7 @@ mf_status probe_new(struct probe **out, const mf_allocator *allocator,
     *p = (struct probe){ .allocator = allocator };
     arena_init(&p->arena, allocator);
     mf_status status =
-        state_pool_init(&p->pool, allocator, config, parts->backend->kv_format, UINT64_MAX, why);
+        state_pool_init(&p->pool, allocator, config, forward_kv_format(parts), UINT64_MAX, why);
     if (status == MF_OK) {
         sequence_init(&p->sequence, &p->pool, sizes.context);
         status = sequence_reserve(&p->sequence, sizes.context, why);

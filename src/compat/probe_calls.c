@@ -45,7 +45,8 @@ mf_status mf_probe_open(mf_probe **out, mf_context *context, const mf_probe_opti
                                    .config = &context->model->model.config,
                                    .weights = &context->model->model.weights,
                                    .experts = context->model->experts,
-                                   .backend = engine->backend };
+                                   .backend = engine->backend,
+                                   .kv_format = context->model->kv_format };
     pthread_mutex_lock(&engine->lock); /* the backend's scratch may grow */
     status = probe_new(&probe->probe, &engine->allocator, &parts, sizes, why);
     pthread_mutex_unlock(&engine->lock);

@@ -94,7 +94,14 @@ struct forward_parts {
     const struct weights *weights;
     struct expert_store *experts;
     struct backend *backend;
+    enum kv_format kv_format;
 };
+
+/* The format of the sequences' caches. */
+static inline enum kv_format forward_kv_format(const struct forward_parts *parts)
+{
+    return parts->kv_format == KV_DEFAULT ? parts->backend->kv_format : parts->kv_format;
+}
 
 /* What forward_init takes, of the arena (each request in whole cache lines) and of the backend. */
 struct forward_bytes {

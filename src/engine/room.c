@@ -29,7 +29,7 @@ static mf_status step_bytes(struct forward_bytes *out, const struct forward_part
 mf_status engine_room_bytes(uint64_t *out, const struct forward_parts *parts,
                             struct engine_room_sizes sizes, mf_error *why)
 {
-    struct state_shape shape = state_shape_of(parts->config, parts->backend->kv_format);
+    struct state_shape shape = state_shape_of(parts->config, forward_kv_format(parts));
     struct forward_bytes bytes;
     mf_status status = step_bytes(&bytes, parts, sizes, why);
     if (status == MF_OK)
@@ -47,7 +47,7 @@ uint64_t engine_room_pool_bytes(const struct model_config *config, enum kv_forma
 mf_status engine_room_init(struct engine_room *room, const struct forward_parts *parts,
                            struct engine_room_sizes sizes, mf_error *why)
 {
-    enum kv_format format = parts->backend->kv_format;
+    enum kv_format format = forward_kv_format(parts);
     struct forward_bytes bytes;
     *room = (struct engine_room){ .sizes = sizes };
     arena_init(&room->arena, parts->allocator);

@@ -23,6 +23,8 @@ static const struct attend_kernels attend = {
     .join = NAMED(attend_join),
     .store_f16 = NAMED(store_f16),
     .load_f16 = NAMED(load_f16),
+    .store_q8 = NAMED(store_q8),
+    .widen_q8 = NAMED(widen_q8),
     .turn_rows = NAMED(turn_rows),
     .turn_words = NAMED(turn_words),
 };

@@ -31,6 +31,8 @@ void NAMED(attend_stretch)(const struct attend_stretch *s);
 void NAMED(attend_join)(const struct attend_stretch *s, const struct attend_stretch *next);
 void NAMED(store_f16)(uint16_t *out, size_t stride, const float *x, size_t n);
 void NAMED(load_f16)(float *out, const uint16_t *x, size_t n);
+void NAMED(store_q8)(const struct q8_tile *t, size_t index, const float *x);
+void NAMED(widen_q8)(uint16_t *out, const struct q8_tile *t);
 void NAMED(turn_rows)(uint16_t *out, const float *x, size_t stride, size_t n);
 void NAMED(turn_words)(const struct turned_words *w);
 

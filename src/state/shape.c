@@ -2,21 +2,27 @@
 
 #include "model/families.h"
 
-/* Numbers that a position adds to one layer's keys, and where there are any to its values. */
-static size_t position_numbers(const struct model_config *c)
+const char *kv_format_name(enum kv_format format)
 {
-    if (c->family->mixer == MIXER_LATENT) return (size_t)c->latent_width + c->rope.rotary_width;
-    return (size_t)c->kv_heads * c->head_width;
-}
-
-static size_t number_bytes(enum kv_format format)
-{
-    return format == KV_F16 ? sizeof(uint16_t) : sizeof(float);
+    static const char *const names[] = { "default", "f32", "f16", "q8" };
+    return names[format];
 }
 
 static bool has_values(const struct model_config *config)
 {
     return config->family->mixer != MIXER_LATENT;
+}
+
+/* Heads of one layer's keys, and of its values where there are any, and the width of one.  Latent
+ * attention has one for all. */
+static size_t cached_heads(const struct model_config *c)
+{
+    return has_values(c) ? c->kv_heads : 1;
+}
+
+static size_t cached_width(const struct model_config *c)
+{
+    return has_values(c) ? c->head_width : (size_t)c->latent_width + c->rope.rotary_width;
 }
 
 static size_t conv_floats(const struct model_config *c)
@@ -47,7 +53,7 @@ struct state_shape state_shape_of(const struct model_config *config, enum kv_for
                                  .open_floats = align_up(open_floats(config), line),
                                  .conv_floats = align_up(conv_floats(config), line) };
     shape.cached_layers = config->layer_count - shape.recurrent_layers;
-    shape.half_bytes = KV_PAGE_TOKENS * position_numbers(config) * number_bytes(format);
+    shape.half_bytes = cached_heads(config) * kv_head_bytes(format, cached_width(config));
     shape.page_bytes = shape.cached_layers * shape.half_bytes * (has_values(config) ? 2 : 1);
     shape.recurrent_bytes = shape.recurrent_layers * sizeof(float) *
                             (shape.delta_floats + shape.open_floats + shape.conv_floats);
@@ -82,28 +88,36 @@ struct recurrent_view state_recurrent_view(const struct state_shape *shape, uint
                                     .conv_out = to + conv };
 }
 
-/* Each of `rows` rows of 64 positions, of `size` bytes a position. */
-static void clear_rows(uint8_t *rows, size_t count, size_t size, uint32_t used)
+/* Each of `count` arrays of 64 positions, of `size` bytes a position. */
+static uint8_t *clear_rows(uint8_t *rows, size_t count, size_t size, uint32_t used)
 {
-    for (size_t i = 0; i < count; i++)
-        memset(rows + (i * KV_PAGE_TOKENS + used) * size, 0, (KV_PAGE_TOKENS - used) * size);
+    for (size_t i = 0; i < count; i++, rows += KV_PAGE_TOKENS * size)
+        memset(rows + used * size, 0, (KV_PAGE_TOKENS - used) * size);
+    return rows;
+}
+
+/* One layer's keys, or its values. */
+static void clear_half(const struct state_shape *shape, uint8_t *half, bool keys, uint32_t used)
+{
+    size_t width = cached_width(shape->config);
+    size_t number = shape->format == KV_F32   ? sizeof(float)
+                    : shape->format == KV_F16 ? sizeof(uint16_t)
+                                              : 1;
+    bool by_channel = keys && has_values(shape->config) && shape->format != KV_F32;
+    for (size_t h = 0; h < cached_heads(shape->config); h++) {
+        half = by_channel ? clear_rows(half, width, number, used)
+                          : clear_rows(half, 1, width * number, used);
+        if (shape->format == KV_Q8)
+            half = clear_rows(half, q8_groups(width), sizeof(uint16_t), used);
+    }
 }
 
 void state_clear_page(const struct state_shape *shape, uint8_t *page, uint32_t used)
 {
-    const struct model_config *c = shape->config;
-    size_t bytes = number_bytes(shape->format), channels = position_numbers(c);
     for (uint32_t i = 0; i < shape->cached_layers; i++) {
         struct kv_view view = state_kv_view(shape, i, NULL);
-        if (!has_values(c)) {
-            clear_rows(page + view.keys, 1, channels * bytes, used);
-            continue;
-        }
-        if (shape->format == KV_F16) /* keys by channel */
-            clear_rows(page + view.keys, channels, bytes, used);
-        else
-            clear_rows(page + view.keys, c->kv_heads, c->head_width * bytes, used);
-        clear_rows(page + view.values, c->kv_heads, c->head_width * bytes, used);
+        clear_half(shape, page + view.keys, true, used);
+        if (has_values(shape->config)) clear_half(shape, page + view.values, false, used);
     }
 }
 

@@ -12,9 +12,11 @@
 #include "backend/backend.h"
 #include "model/config.h"
 
+const char *kv_format_name(enum kv_format format); /* "f16" */
+
 struct state_shape {
     const struct model_config *config;
-    enum kv_format format;
+    enum kv_format format; /* not KV_DEFAULT */
     uint32_t cached_layers, recurrent_layers;
     size_t half_bytes; /* of a page: keys of one layer, or its values */
     size_t page_bytes;

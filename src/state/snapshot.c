@@ -5,7 +5,7 @@
 
 static const char MAGIC[8] = { 'M', 'F', 'S', 'T', 'A', 'T', 'E', '\n' };
 
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 
 /* As it lies in the file: little-endian, no gaps. */
 struct header {
@@ -119,11 +119,16 @@ static mf_status check_origin(const struct header *h, const struct header *own, 
         return fail(why, MF_ERR_MISMATCH,
                     "the snapshot is of another model: fingerprint %.32s, expected %.32s",
                     from->model, here->model);
+    if (h->kv_format != own->kv_format && h->kv_format <= KV_Q8)
+        return fail(why, MF_ERR_MISMATCH,
+                    "the snapshot's keys and values are in %s, those of the model here in %s",
+                    kv_format_name((enum kv_format)h->kv_format),
+                    kv_format_name((enum kv_format)own->kv_format));
     if (memcmp(from->arithmetic, here->arithmetic, sizeof from->arithmetic) != 0)
         return fail(why, MF_ERR_MISMATCH,
                     "the snapshot was made with other arithmetic: %.32s, expected %.32s",
                     from->arithmetic, here->arithmetic);
-    bool same = h->kv_format == own->kv_format && h->page_tokens == own->page_tokens &&
+    bool same = h->page_tokens == own->page_tokens && h->kv_format == own->kv_format &&
                 h->cached_layers == own->cached_layers &&
                 h->recurrent_layers == own->recurrent_layers && h->page_bytes == own->page_bytes &&
                 h->recurrent_bytes == own->recurrent_bytes &&

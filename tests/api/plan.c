@@ -47,6 +47,7 @@ static bool open_run(struct opened *o, const char *path, const mf_plan_options *
     model.memory_bytes = options->memory_bytes;
     model.context_length = sequence.context_length = options->context_length;
     model.chunk_rows = options->chunk_rows;
+    model.kv_type = options->kv_type;
     return mf_engine_open(&o->engine, &engine, &o->why) == MF_OK &&
            mf_model_open(&o->model, o->engine, path, &model, &o->why) == MF_OK &&
            mf_sequence_open(&o->sequence, o->model, &sequence, &o->why) == MF_OK;
@@ -131,11 +132,18 @@ static void compare(const char *path, const mf_plan_options *options)
 static void check_model(const char *path)
 {
     static const uint32_t contexts[] = { 0, 65, 500 };
+    static const char *const types[] = { "f32", "f16", "q8" };
     static const unsigned percents[] = { 5, 40, 60, 75, 85, 93, 98, 100, 103, 150 };
     mf_plan_options options = MF_PLAN_OPTIONS_INIT;
     options.thread_count = 2;
     options.context_length = UINT32_MAX;
     compare(path, &options);
+    options.context_length = 130;
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        options.kv_type = types[t];
+        compare(path, &options);
+    }
+    options.kv_type = NULL;
     for (size_t c = 0; c < sizeof contexts / sizeof *contexts; c++) {
         options.context_length = contexts[c];
         options.memory_bytes = 0; /* what is free */

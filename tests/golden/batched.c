@@ -1,6 +1,7 @@
 /* batched.c: a sequence has the same bits alone and in any company, for checkpoints of every family.
  *
- *     batched CHECKPOINT [MOST]     of the source tree; up to MOST sequences, else 64
+ *     batched CHECKPOINT [MOST [KV]]     of the source tree; up to MOST sequences, else 64; the type
+ *                                        of keys and values, else the backend's
  *
  * Each sequence follows a script: prompts and generated tokens of random lengths, with
  * forks and snapshots between them.  First
@@ -18,6 +19,7 @@
 enum { SEQUENCES_MAX = 64, FEEDS = 6, PROMPT_MOST = 45, LENGTH_MOST = FEEDS * PROMPT_MOST };
 
 static char path[PATH_CAPACITY];
+static const char *kv_type;
 static uint64_t seed = 1;
 static size_t most = SEQUENCES_MAX; /* sequences at a time */
 
@@ -313,7 +315,8 @@ static void check_backend(const char *backend)
     mf_model_options options = { .struct_size = sizeof options,
                                  .context_length = LENGTH_MOST,
                                  .chunk_rows = 96, /* parts of a step may be cut */
-                                 .sequences = SEQUENCES_MAX };
+                                 .sequences = SEQUENCES_MAX,
+                                 .kv_type = kv_type };
     struct opened alone = open_model(backend, 1, &options);
     for (size_t i = 0; i < most; i++) {
         write_script(&scripts[i], alone.vocab_size);
@@ -348,8 +351,9 @@ int main(int count, char **arguments)
         cmocka_unit_test(batching_changes_no_bit_of_the_tuned_arithmetic),
     };
     const char *source = getenv("MOEFLUX_SOURCE");
-    if (count < 2 || count > 3) return 2;
-    if (count == 3) most = min_size((size_t)atoi(arguments[2]), SEQUENCES_MAX);
+    if (count < 2 || count > 4) return 2;
+    if (count > 2) most = min_size((size_t)atoi(arguments[2]), SEQUENCES_MAX);
+    if (count > 3) kv_type = arguments[3];
     snprintf(path, sizeof path, "%s/%s", source ? source : ".", arguments[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* phases.c: the bits of the tuned arithmetic depend on positions and on which of them were
  * prompts, and on nothing else, for checkpoints of every family.
  *
- *     phases CHECKPOINT     of the source tree
+ *     phases CHECKPOINT [KV]     of the source tree; the type of keys and values, else the backend's
  *
  * Prompts and generated tokens take turns.  That is done with one thread and one chunk, then
  * with other threads and chunks: every logit must be the same; and it must be near the
@@ -25,6 +25,7 @@ enum { POSITIONS = 400, LONG_PROMPT = 150, SHORT_PROMPT = 21, GENERATED = 6 };
 #define TURNED_MOST     0.03
 
 static char path[PATH_CAPACITY];
+static const char *kv_type;
 
 static void must(mf_status status, const mf_error *why)
 {
@@ -60,7 +61,8 @@ static struct course run(const char *backend, uint32_t threads, uint32_t chunk,
                                   .thread_count = threads,
                                   .backend = backend };
     must(mf_engine_open(&engine, &options, &why), &why);
-    must(mf_model_open(&model, engine, path, NULL, &why), &why);
+    mf_model_options kv = { .struct_size = sizeof kv, .kv_type = kv_type };
+    must(mf_model_open(&model, engine, path, &kv, &why), &why);
     mf_sequence_options sizes = { .struct_size = sizeof sizes,
                                   .context_length = POSITIONS,
                                   .chunk_rows = chunk };
@@ -136,7 +138,8 @@ int main(int count, char **arguments)
         cmocka_unit_test(tuned_is_near_the_reference),
     };
     const char *source = getenv("MOEFLUX_SOURCE");
-    if (count != 2) return 2;
+    if (count < 2 || count > 3) return 2;
+    if (count == 3) kv_type = arguments[2];
     snprintf(path, sizeof path, "%s/%s", source ? source : ".", arguments[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

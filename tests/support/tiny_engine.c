@@ -28,6 +28,12 @@ static void use_threads(mf_engine *engine, unsigned count)
 void tiny_engine_open(struct tiny_engine *t, const struct tiny_shape *shape,
                       const mf_engine_options *options)
 {
+    tiny_engine_open_as(t, shape, options, NULL);
+}
+
+void tiny_engine_open_as(struct tiny_engine *t, const struct tiny_shape *shape,
+                         const mf_engine_options *options, const mf_model_options *model)
+{
     mf_error why = { 0 };
     mf_engine_options chosen = { .struct_size = sizeof chosen, .thread_count = 1 };
     if (options) chosen = *options;
@@ -39,7 +45,7 @@ void tiny_engine_open(struct tiny_engine *t, const struct tiny_shape *shape,
     chosen.files = &t->files.files;
     tiny_must(mf_engine_open(&t->engine, &chosen, &why), &why);
     if (!t->engine->tracer) use_threads(t->engine, chosen.thread_count);
-    tiny_must(mf_model_open(&t->model, t->engine, TINY_PATH, NULL, &why), &why);
+    tiny_must(mf_model_open(&t->model, t->engine, TINY_PATH, model, &why), &why);
 }
 
 void tiny_engine_close(struct tiny_engine *t)
@@ -69,7 +75,8 @@ struct forward_parts tiny_parts(const struct tiny_engine *t)
                                    .config = &t->model->model.config,
                                    .weights = &t->model->model.weights,
                                    .experts = t->model->experts,
-                                   .backend = t->engine->backend };
+                                   .backend = t->engine->backend,
+                                   .kv_format = t->model->kv_format };
 }
 
 void tiny_tokens(int32_t *out, const struct tiny_engine *t, size_t count)

@@ -29,6 +29,8 @@ struct tiny_engine {
 /* `options` may be NULL; its allocator and files are replaced. */
 void tiny_engine_open(struct tiny_engine *t, const struct tiny_shape *shape,
                       const mf_engine_options *options);
+void tiny_engine_open_as(struct tiny_engine *t, const struct tiny_shape *shape,
+                         const mf_engine_options *options, const mf_model_options *model);
 void tiny_engine_close(struct tiny_engine *t);
 
 /* A sequence with this chunk size (0: standard). */

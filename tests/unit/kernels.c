@@ -244,6 +244,59 @@ static void half_floats_end_where_the_format_says(void **state)
     }
 }
 
+/* What is stored comes back within half a step of its group's scale, and all sets store the same. */
+static void q8_numbers_are_near_and_the_same_everywhere(void **state)
+{
+    (void)state;
+    enum { WIDTH = 77, GROUPS = 3 };
+    static float x[WIDTH];
+    static int8_t first[ATTEND_TILE * (WIDTH + 2 * GROUPS)];
+    fill(x, WIDTH, 9);
+    for (size_t c = 0; c < WIDTH; c++) /* a group of small numbers beside others */
+        x[c] *= c / Q8_GROUP == 1 ? 1e-10f : 1e-6f;
+    for (size_t s = 0; kernels_at(&machine, s); s++)
+        for (int by_channel = 0; by_channel < 2; by_channel++) {
+            const struct attend_kernels *attend = kernels_at(&machine, s)->attend;
+            static int8_t memory[sizeof first];
+            static uint16_t wide[ATTEND_TILE * WIDTH];
+            struct q8_tile tile = { memory, WIDTH, by_channel };
+            memset(memory, 0, sizeof memory);
+            for (size_t p = 0; p < ATTEND_TILE; p++) attend->store_q8(&tile, p, x);
+            attend->widen_q8(wide, &tile);
+            if (s == 0 && by_channel) memcpy(first, memory, sizeof first);
+            if (s > 0 && by_channel) assert_memory_equal(memory, first, sizeof first);
+            for (size_t i = 0; i < ATTEND_TILE * WIDTH; i++) {
+                size_t c = by_channel ? i / ATTEND_TILE : i % WIDTH, group = c / Q8_GROUP;
+                float most = 0;
+                for (size_t j = group * Q8_GROUP; j < min_size(WIDTH, (group + 1) * Q8_GROUP); j++)
+                    most = fmaxf(most, fabsf(x[j]));
+                float step = most / 127 * (1 + 0x1p-10f) + 0x1p-24f;
+                if (!(fabsf(f32_from_f16(wide[i]) - x[c]) <= 0.505f * step + most * 0x1p-11f))
+                    fail_msg("%s, channel %zu: %g became %g", kernels_at(&machine, s)->name, c,
+                             (double)x[c], (double)f32_from_f16(wide[i]));
+            }
+        }
+}
+
+static void q8_numbers_that_are_not_finite_stay_so(void **state)
+{
+    (void)state;
+    enum { WIDTH = 64 };
+    for (size_t s = 0; kernels_at(&machine, s); s++)
+        for (int kind = 0; kind < 3; kind++) {
+            const struct attend_kernels *attend = kernels_at(&machine, s)->attend;
+            static int8_t memory[ATTEND_TILE * (WIDTH + 4)];
+            static uint16_t wide[ATTEND_TILE * WIDTH];
+            struct q8_tile tile = { memory, WIDTH, false };
+            float x[WIDTH] = { 0 };
+            x[40] = kind == 0 ? NAN : kind == 1 ? INFINITY : 0.0f;
+            attend->store_q8(&tile, 0, x);
+            attend->widen_q8(wide, &tile);
+            for (size_t c = 0; c < WIDTH; c++)
+                assert_true(kind < 2 && c >= 32 ? isnan(f32_from_f16(wide[c])) : wide[c] == 0);
+        }
+}
+
 /* A product's bits do not depend on the tile that it is computed in. */
 static void a_block_is_made_of_dots(void **state)
 {
@@ -413,6 +466,8 @@ int main(void)
         cmocka_unit_test(infinite_activations_stay_visible),
         cmocka_unit_test(prompts_in_integers_keep_16_bits),
         cmocka_unit_test(half_floats_end_where_the_format_says),
+        cmocka_unit_test(q8_numbers_are_near_and_the_same_everywhere),
+        cmocka_unit_test(q8_numbers_that_are_not_finite_stay_so),
         cmocka_unit_test(a_state_may_be_replaced),
         cmocka_unit_test(sets_are_found_by_name),
         cmocka_unit_test(a_block_is_made_of_dots),

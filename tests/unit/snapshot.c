@@ -13,12 +13,23 @@ enum { TOKENS = 90, PROMPT = 50 }; /* over a page edge; the prompt ends inside a
 
 static const char *const backends[] = { "reference", "cpu" };
 
+static const char *const types[] = { "f32", "f16", "q8" };
+
+/* With a type of keys and values, and a kernel set; NULL: the backend's. */
+static void open_as(struct tiny_engine *t, const struct tiny_shape *shape, const char *backend,
+                    const char *kv_type, const char *kernels)
+{
+    mf_engine_options engine = {
+        .struct_size = sizeof engine, .thread_count = 1, .backend = backend, .kernels = kernels
+    };
+    tiny_engine_open_as(
+        t, shape, &engine,
+        &(mf_model_options){ .struct_size = sizeof(mf_model_options), .kv_type = kv_type });
+}
+
 static void open_with(struct tiny_engine *t, const struct tiny_shape *shape, const char *backend)
 {
-    tiny_engine_open(t, shape,
-                     &(mf_engine_options){ .struct_size = sizeof(mf_engine_options),
-                                           .thread_count = 1,
-                                           .backend = backend });
+    open_as(t, shape, backend, NULL, NULL);
 }
 
 static void feed_range(mf_sequence *sequence, const int32_t *tokens, size_t from, size_t to)
@@ -50,12 +61,13 @@ static void same_logits(const mf_sequence *a, const mf_sequence *b)
 static void a_snapshot_goes_on_with_the_same_bits(void **state)
 {
     (void)state;
-    for (size_t s = 0; s < 4; s++) {
+    for (size_t s = 0; s < 4 * COUNT_OF(types); s++) {
         struct tiny_engine t, other; /* the second knows nothing of the first */
         int32_t tokens[TOKENS];
         mf_error why = { 0 };
-        open_with(&t, s % 2 ? &tiny_standard : &tiny_affine, backends[s / 2]);
-        open_with(&other, s % 2 ? &tiny_standard : &tiny_affine, backends[s / 2]);
+        const struct tiny_shape *shape = s % 2 ? &tiny_standard : &tiny_affine;
+        open_as(&t, shape, backends[s / 2 % 2], types[s / 4], NULL);
+        open_as(&other, shape, backends[s / 2 % 2], types[s / 4], NULL);
         tiny_tokens(tokens, &t, TOKENS);
         mf_sequence *whole = tiny_sequence(&t, 0), *restored = tiny_sequence(&other, 0);
         feed_range(whole, tokens, 0, TOKENS);
@@ -137,7 +149,7 @@ static void another_model_is_refused_by_name(void **state)
     open_with(&t, &tiny_standard, "cpu");
     open_with(&others[0], &tiny_affine, "cpu");
     open_with(&others[1], &seeded, "cpu"); /* the same shapes */
-    open_with(&others[2], &tiny_standard, "reference");
+    open_as(&others[2], &tiny_standard, "reference", "f16", NULL);
     tiny_tokens(tokens, &t, TOKENS);
     mf_sequence *from = tiny_sequence(&t, 0);
     feed_range(from, tokens, 0, 20);
@@ -168,18 +180,49 @@ static void another_model_is_refused_by_name(void **state)
     for (int i = 0; i < 3; i++) tiny_engine_close(&others[i]);
 }
 
+static void another_type_of_keys_and_values_is_refused_by_name(void **state)
+{
+    (void)state;
+    struct tiny_engine engines[COUNT_OF(types)];
+    int32_t tokens[TOKENS];
+    for (size_t i = 0; i < COUNT_OF(types); i++)
+        open_as(&engines[i], &tiny_standard, "cpu", types[i], NULL);
+    tiny_tokens(tokens, &engines[0], TOKENS);
+    for (size_t i = 0; i < COUNT_OF(types); i++) {
+        mf_sequence *from = tiny_sequence(&engines[i], 0);
+        size_t count;
+        feed_range(from, tokens, 0, 20);
+        void *bytes = save(from, &count);
+        for (size_t j = 0; j < COUNT_OF(types); j++) {
+            mf_sequence *to = tiny_sequence(&engines[j], 0);
+            mf_error why = { 0 };
+            char expected[128];
+            snprintf(expected, sizeof expected,
+                     "the snapshot's keys and values are in %s, those of the model here in %s",
+                     types[i], types[j]);
+            assert_int_equal(mf_sequence_load(to, bytes, count, &why),
+                             i == j ? MF_OK : MF_ERR_MISMATCH);
+            if (i != j) assert_string_equal(why.text, expected);
+            mf_sequence_close(to);
+        }
+        free(bytes);
+        mf_sequence_close(from);
+    }
+    for (size_t i = 0; i < COUNT_OF(types); i++) tiny_engine_close(&engines[i]);
+}
+
 /* What other sequences wrote into a page, or a snapshot's own rows behind its end, is not told. */
 static void nothing_behind_the_end_is_saved(void **state)
 {
     (void)state;
-    for (size_t b = 0; b < COUNT_OF(backends); b++) {
+    for (size_t b = 0; b < COUNT_OF(backends) * COUNT_OF(types); b++) {
         struct tiny_engine t;
         int32_t tokens[TOKENS];
         size_t counts[2];
         mf_error why = { 0 };
         struct tiny_shape shape = tiny_standard;
         shape.interval = 1; /* every layer has pages */
-        open_with(&t, &shape, backends[b]);
+        open_as(&t, &shape, backends[b % 2], types[b / 2], NULL);
         tiny_tokens(tokens, &t, TOKENS);
         mf_sequence *one = tiny_sequence(&t, 0), *two = tiny_sequence(&t, 0);
         feed_range(one, tokens, 0, 45);
@@ -255,6 +298,7 @@ int main(void)
         cmocka_unit_test(a_snapshot_goes_on_with_the_same_bits),
         cmocka_unit_test(every_flipped_bit_is_found),
         cmocka_unit_test(another_model_is_refused_by_name),
+        cmocka_unit_test(another_type_of_keys_and_values_is_refused_by_name),
         cmocka_unit_test(nothing_behind_the_end_is_saved),
         cmocka_unit_test(files_are_whole_or_not_there),
     };

@@ -507,6 +507,8 @@ static void sizes_are_those_of_the_layers(void **state)
                      2 * 2 * s->kv_heads * s->head_width * 4);
     assert_int_equal(state_position_bytes(&b.config, KV_F16),
                      2 * 2 * s->kv_heads * s->head_width * 2);
+    assert_int_equal(state_position_bytes(&b.config, KV_Q8),
+                     2 * 2 * s->kv_heads * (s->head_width + 2 * ((s->head_width + 31) / 32)));
     assert_int_equal(state_fixed_bytes(&b.config),
                      2 * 4 * (3 * channels + s->value_heads * s->value_width * s->key_width));
     bench_close(&b);

@@ -78,9 +78,10 @@ static void release_scratch(struct cpu_backend *cpu)
 /* The sizes that `cpu` would have with room for `sizes`. */
 static struct cpu_backend enlarged(const struct cpu_backend *cpu, const struct backend_sizes *sizes)
 {
-    /* Two blocks of a matrix (an expert's gate and up), a row of attention or router scores,
-     * a head of latent attention. */
-    size_t floats = max_size(2 * MATRIX_ROWS * sizes->matrix_cols, sizes->context);
+    /* Two blocks of a matrix (an expert's gate and up), a row of attention scores beside one
+     * of keys or values, a row of router scores, a head of latent attention. */
+    size_t floats =
+        max_size(2 * MATRIX_ROWS * sizes->matrix_cols, sizes->context + sizes->head_width);
     floats = max_size(floats, sizes->experts);
     floats = max_size(floats, cpu_latent_scratch(sizes));
     size_t shared = 0;

@@ -136,6 +136,39 @@ void cpu_head_norm(const struct cpu_job *job);
 void cpu_sigmoid_multiply(const struct cpu_job *job);
 void cpu_silu_multiply(const struct cpu_job *job);
 
+/* kv_pages.c: 64 positions of one head of keys or values. */
+struct kv_head {
+    void *page; /* where they begin */
+    enum kv_format format;
+    size_t width;
+    bool by_channel; /* f16 and q8: [width][64], else [64][width] */
+};
+
+/* Head `head` of the keys, or values, in the page that holds `position`. */
+static inline struct kv_head cpu_kv_head(const struct kv_view *kv, bool keys, size_t position,
+                                         uint32_t head, size_t width)
+{
+    uint8_t *page = kv_page(kv, keys ? kv->keys : kv->values, position);
+    return (struct kv_head){ page + head * kv_head_bytes(kv->format, width), kv->format, width,
+                             keys };
+}
+
+/* The same of latent attention: [latent | rope] of each position. */
+static inline struct kv_head cpu_latent_head(const struct kv_view *kv, size_t position,
+                                             size_t stored)
+{
+    return (struct kv_head){ kv_page(kv, kv->keys, position), kv->format, stored, false };
+}
+
+/* Position `index` of the page becomes x. */
+void cpu_kv_store(const struct kernels *kernels, const struct kv_head *head, size_t index,
+                  const float *x);
+/* Position `index` in f32: in the page, or in `memory`. */
+const float *cpu_kv_row(const struct kv_head *head, size_t index, float *memory);
+/* All positions in f16, as attention kernels read them: in the page, or in `memory`. */
+const uint16_t *cpu_kv_tile(const struct kernels *kernels, const struct kv_head *head,
+                            uint16_t *memory);
+
 /* ops_attention.c */
 void cpu_split_gate(const struct cpu_job *job);
 void cpu_rope_angles(const struct cpu_job *job);

@@ -15,7 +15,7 @@ struct latent_weights {
 
 struct latent_weights cpu_latent_weights(const struct cpu_job *job, uint32_t head);
 
-/* The page that holds `position`, as f16 [64][latent | rope]; an f32 cache is rounded into
+/* The page that holds `position`, as f16 [64][latent | rope]; one that is not in f16 is converted in
  * `memory`. */
 const uint16_t *cpu_latent_page(const struct cpu_job *job, const struct kv_view *kv,
                                 size_t position, uint16_t *memory);

@@ -19,22 +19,16 @@ struct page {
     const uint16_t *keys, *values;
 };
 
-/* A page of an f32 cache (used when comparing with the reference) is rounded to f16 in `memory`. */
+/* A page that is not in f16 is converted in `memory`. */
 static struct page load_page(const struct cpu_job *job, const struct kv_view *kv, uint32_t head,
                              size_t position, void *memory)
 {
-    size_t width = job->op->attention.head_width, first = head * width * KV_PAGE_TOKENS;
-    const void *keys = kv_page(kv, kv->keys, position), *values = kv_page(kv, kv->values, position);
-    if (kv->format == KV_F16)
-        return (struct page){ (const uint16_t *)keys + first, (const uint16_t *)values + first };
+    size_t width = job->op->attention.head_width;
+    struct kv_head keys = cpu_kv_head(kv, true, position, head, width);
+    struct kv_head values = cpu_kv_head(kv, false, position, head, width);
     uint16_t *k = memory, *v = k + width * KV_PAGE_TOKENS;
-    for (size_t p = 0; p < KV_PAGE_TOKENS; p++) {
-        const float *from = (const float *)keys + first + p * width;
-        job->kernels->attend->store_f16(k + p, KV_PAGE_TOKENS, from, width);
-        from = (const float *)values + first + p * width;
-        job->kernels->attend->store_f16(v + p * width, 1, from, width);
-    }
-    return (struct page){ k, v };
+    return (struct page){ cpu_kv_tile(job->kernels, &keys, k),
+                          cpu_kv_tile(job->kernels, &values, v) };
 }
 
 /* Floats of memory for load_page. */

@@ -62,18 +62,10 @@ static void append(const struct cpu_job *job, size_t r, uint32_t head, bool key)
 {
     const struct attention_shape *shape = &job->op->attention;
     const struct row *row = &job->frame->rows[r];
-    const struct kv_view *kv = &job->frame->spans[row->span].kv;
-    size_t width = shape->head_width, index = row->position % KV_PAGE_TOKENS;
-    const float *from = job_row(job, key ? job->op->a : job->op->b, r) + head * width;
-    void *page = kv_page(kv, key ? kv->keys : kv->values, row->position);
-    size_t first = head * width * KV_PAGE_TOKENS;
-    if (kv->format == KV_F32)
-        memcpy((float *)page + first + index * width, from, width * sizeof(float));
-    else if (key)
-        job->kernels->attend->store_f16((uint16_t *)page + first + index, KV_PAGE_TOKENS, from,
-                                        width);
-    else
-        job->kernels->attend->store_f16((uint16_t *)page + first + index * width, 1, from, width);
+    struct kv_head to =
+        cpu_kv_head(&job->frame->spans[row->span].kv, key, row->position, head, shape->head_width);
+    cpu_kv_store(job->kernels, &to, row->position % KV_PAGE_TOKENS,
+                 job_row(job, key ? job->op->a : job->op->b, r) + head * to.width);
 }
 
 /* A worker has whole heads, so that no two write to one cache line. */
@@ -88,14 +80,6 @@ void cpu_kv_append(const struct cpu_job *job)
 
 /* ------------------------------------------------------- attention, as defined */
 
-/* Head `head` of position `position` in an f32 cache of keys or values. */
-static const float *cached(const struct kv_view *kv, size_t keys_or_values, uint32_t position,
-                           size_t head, size_t width)
-{
-    const float *page = kv_page(kv, keys_or_values, position);
-    return page + (head * KV_PAGE_TOKENS + position % KV_PAGE_TOKENS) * width;
-}
-
 /* One head of one row over all positions up to its own. */
 static void attend_head(const struct cpu_job *job, size_t r, uint32_t head)
 {
@@ -107,15 +91,20 @@ static void attend_head(const struct cpu_job *job, size_t r, uint32_t head)
     size_t width = shape->head_width, count = (size_t)row->position + 1;
     const float *q = job_row(job, op->a, r) + head * width;
     float *out = job_row(job, op->out, r) + head * width;
-    float *scores = job->scratch;
+    float *scores = job->scratch, *memory = scores + count;
 
-    for (uint32_t p = 0; p < count; p++)
-        scores[p] =
-            job->kernels->dot(q, cached(kv, kv->keys, p, kv_head, width), width) * shape->scale;
+    for (size_t p = 0; p < count; p++) {
+        struct kv_head keys = cpu_kv_head(kv, true, p, kv_head, width);
+        const float *k = cpu_kv_row(&keys, p % KV_PAGE_TOKENS, memory);
+        scores[p] = job->kernels->dot(q, k, width) * shape->scale;
+    }
     job->kernels->softmax(scores, count);
     memset(out, 0, width * sizeof(float));
-    for (uint32_t p = 0; p < count; p++)
-        job->kernels->add_scaled(out, cached(kv, kv->values, p, kv_head, width), scores[p], width);
+    for (size_t p = 0; p < count; p++) {
+        struct kv_head values = cpu_kv_head(kv, false, p, kv_head, width);
+        const float *v = cpu_kv_row(&values, p % KV_PAGE_TOKENS, memory);
+        job->kernels->add_scaled(out, v, scores[p], width);
+    }
 }
 
 /* Later rows see more positions: heads are assigned round-robin, so that workers finish together. */

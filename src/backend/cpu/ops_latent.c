@@ -25,28 +25,24 @@ void cpu_latent_append(const struct cpu_job *job)
     struct share rows = worker_share(job->worker, job->frame->row_count, 1);
     for (size_t r = rows.begin; r < rows.end; r++) {
         const struct row *row = &job->frame->rows[r];
-        const struct kv_view *kv = &job->frame->spans[row->span].kv;
-        void *page = kv_page(kv, kv->keys, row->position);
-        size_t offset = row->position % KV_PAGE_TOKENS * stored;
-        float *to = kv->format == KV_F32 ? (float *)page + offset : job->scratch;
+        struct kv_head page =
+            cpu_latent_head(&job->frame->spans[row->span].kv, row->position, stored);
+        float *to = job->scratch;
         const float *from = job_row(job, op->a, r);
         job->kernels->rms_norm(to, from, weight_vector(job_weight(job, op->weight)), op->epsilon,
                                latent);
         memcpy(to + latent, from + latent, op->rope.width * sizeof(float));
         cpu_rotate(to + latent, job_row(job, op->b, r), &op->rope);
-        if (kv->format == KV_F16)
-            job->kernels->attend->store_f16((uint16_t *)page + offset, 1, to, stored);
+        cpu_kv_store(job->kernels, &page, row->position % KV_PAGE_TOKENS, to);
     }
 }
 
 const uint16_t *cpu_latent_page(const struct cpu_job *job, const struct kv_view *kv,
                                 size_t position, uint16_t *memory)
 {
-    const void *page = kv_page(kv, kv->keys, position);
-    if (kv->format == KV_F16) return page;
     size_t stored = (size_t)job->op->latent.latent_width + job->op->latent.rope_width;
-    job->kernels->attend->store_f16(memory, 1, page, KV_PAGE_TOKENS * stored);
-    return memory;
+    struct kv_head page = cpu_latent_head(kv, position, stored);
+    return cpu_kv_tile(job->kernels, &page, memory);
 }
 
 struct latent_weights cpu_latent_weights(const struct cpu_job *job, uint32_t head)
@@ -74,7 +70,8 @@ struct latent_head {
     const float *keys;   /* by_latent ? [latent][nope] : [nope][latent] */
     const float *values; /* [value][latent] */
     bool by_latent;
-    float *scratch; /* behind the matrices */
+    float *row;     /* [latent | rope] of a position */
+    float *scratch; /* behind the matrices and the row */
 };
 
 static void load_rows(const struct cpu_job *job, float *out, const struct weight *weight,
@@ -89,7 +86,9 @@ static struct latent_head load_head(const struct cpu_job *job, uint32_t index)
     const struct latent_shape *shape = &job->op->latent;
     struct latent_weights w = cpu_latent_weights(job, index);
     uint64_t nope = shape->nope_width, values = shape->value_width;
+    size_t stored = (size_t)shape->latent_width + shape->rope_width;
     float *keys = job->scratch, *value_rows = keys + nope * shape->latent_width;
+    float *row = value_rows + values * shape->latent_width;
     load_rows(job, keys, w.keys, w.first_key, w.by_latent ? shape->latent_width : nope);
     load_rows(job, value_rows, w.values, w.first_value, values);
     return (struct latent_head){ .job = job,
@@ -98,7 +97,8 @@ static struct latent_head load_head(const struct cpu_job *job, uint32_t index)
                                  .keys = keys,
                                  .values = value_rows,
                                  .by_latent = w.by_latent,
-                                 .scratch = value_rows + values * shape->latent_width };
+                                 .row = row,
+                                 .scratch = row + stored };
 }
 
 /* out[rows] = matrix [rows][cols] · x */
@@ -116,13 +116,13 @@ static void apply_transposed(const struct kernels *kernels, float *out, const fl
     for (size_t i = 0; i < rows; i++) kernels->add_scaled(out, matrix + i * cols, x[i], cols);
 }
 
-/* Cached [latent | rope] of a position. */
+/* Cached [latent | rope] of a position, until the next call. */
 static const float *cached(const struct latent_head *head, const struct kv_view *kv,
                            size_t position)
 {
-    size_t stored = head->shape->latent_width + head->shape->rope_width;
-    const float *page = kv_page(kv, kv->keys, position);
-    return page + position % KV_PAGE_TOKENS * stored;
+    size_t stored = (size_t)head->shape->latent_width + head->shape->rope_width;
+    struct kv_head page = cpu_latent_head(kv, position, stored);
+    return cpu_kv_row(&page, position % KV_PAGE_TOKENS, head->row);
 }
 
 static const float *query(const struct latent_head *head, size_t row)
@@ -283,7 +283,8 @@ size_t cpu_latent_scratch(const struct backend_sizes *sizes)
     size_t absorbed = 2 * sizes->latent.latent + sizes->context;
     /* Keys and values of 64 positions, and each row's running softmax. */
     size_t expanded = KV_PAGE_TOKENS * rows + 2 * sizes->row_count;
-    return rows * sizes->latent.latent + max_size(absorbed, expanded);
+    size_t stored = sizes->latent.latent + sizes->latent.rope;
+    return rows * sizes->latent.latent + stored + max_size(absorbed, expanded);
 }
 
 size_t cpu_latent_tuned_scratch(const struct backend_sizes *sizes)

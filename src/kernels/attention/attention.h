@@ -58,6 +58,26 @@ struct attend_stretch {
     float *sums;                   /* [heads][value_width] */
 };
 
+/* 64 positions of one head of a q8 cache.  Groups of 32 channels of a position have a scale:
+ * number = byte x scale; the last group may be shorter. */
+enum { Q8_GROUP = 32 };
+
+static inline size_t q8_groups(size_t width)
+{
+    return (width + Q8_GROUP - 1) / Q8_GROUP;
+}
+
+struct q8_tile {
+    int8_t *numbers; /* [width][64] by channel, else [64][width] */
+    size_t width;
+    bool by_channel;
+};
+
+static inline uint16_t *q8_scales(const struct q8_tile *tile) /* f16 [groups][64] */
+{
+    return (uint16_t *)(void *)(tile->numbers + tile->width * ATTEND_TILE);
+}
+
 struct turned_words {
     uint16_t *out;
     size_t out_stride;
@@ -76,6 +96,11 @@ struct attend_kernels {
     /* out[i x stride] = x[i] as f16, nearest */
     void (*store_f16)(uint16_t *out, size_t stride, const float *x, size_t n);
     void (*load_f16)(float *out, const uint16_t *x, size_t n);
+    /* Position `index` of the tile becomes x: a group's greatest number becomes 127 or -127, or
+     * nearly so; a group with a number that is not finite becomes NaN. */
+    void (*store_q8)(const struct q8_tile *tile, size_t index, const float *x);
+    /* All 64 positions as f16, nearest, in the order of the tile. */
+    void (*widen_q8)(uint16_t *out, const struct q8_tile *tile);
     /* 64 rows by channel: out[c x 64 + row] = x[row x stride + c] for n channels, as f16 */
     void (*turn_rows)(uint16_t *out, const float *x, size_t stride, size_t n);
     /* Any 16-bit numbers: out[c x out_stride + r] = x[r x stride + c] */
