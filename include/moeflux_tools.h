@@ -1,5 +1,5 @@
 /* moeflux_tools.h: around running a model: what a checkpoint is, what would fit where,
- * conversion, simulation of expert caches, and what the machine can do at most.
+ * conversion, cache directories, simulation of expert caches, and what the machine can do at most.
  *
  * No promise of stability: names and fields may change with every version.  What programs
  * build on is in moeflux.h.
@@ -184,6 +184,51 @@ typedef struct mf_convert_result {
  * `out` and `options` may be NULL; *out is filled after a failure, too. */
 MF_API mf_status mf_convert(mf_convert_result *out, const char *source, const char *target,
                             const mf_convert_options *options, mf_error *why);
+
+/* --------------------------------------------------------- cache directories */
+
+/* A page or a checkpoint in a cache directory.  Texts are borrowed for the call. */
+typedef struct mf_cached_file {
+    const char *model; /* "": not known */
+    char root[33];     /* of the model with all that changes its states, in hexadecimal digits */
+    char key[33];      /* the file's name without its ending */
+    bool checkpoint;
+    uint32_t depth;           /* pages before it */
+    uint32_t position, count; /* of its first token, and how many it has; a checkpoint is of
+                               * position + count */
+    uint64_t bytes;           /* of the file, in whole blocks */
+    double hits;              /* with a half-life of 6 hours */
+    double age_seconds;       /* since it was used last */
+    const char *problem;      /* "missing", "damaged"; NULL: none, or it was not read */
+} mf_cached_file;
+
+/* Files in the order of their texts: a page, the checkpoints in it, the pages that continue it. */
+typedef void (*mf_cached_file_function)(void *user, const mf_cached_file *file);
+
+typedef struct mf_cache_summary {
+    size_t struct_size;
+    uint64_t bytes; /* of the directory, in whole blocks */
+    uint64_t pages, checkpoints;
+    uint64_t strangers; /* files that no record names */
+    uint64_t missing;   /* records without a file */
+    uint64_t damaged;   /* of the files that were read */
+    uint64_t evicted;   /* files that were removed for the limit */
+    uint64_t bytes_before;
+} mf_cache_summary;
+#define MF_CACHE_SUMMARY_INIT MF_SIZED(mf_cache_summary)
+
+/* What is in the directory, without reading its files, and after reading all of them.  Nothing is
+ * changed.  `out` and `function` may be NULL.  MF_ERR_IO: another process has it open, too;
+ * MF_ERR_MISMATCH: it is no cache directory. */
+MF_API mf_status mf_cache_list(mf_cache_summary *out, const char *directory,
+                               mf_cached_file_function function, void *user, mf_error *why);
+MF_API mf_status mf_cache_verify(mf_cache_summary *out, const char *directory,
+                                 mf_cached_file_function function, void *user, mf_error *why);
+
+/* Removes what is damaged, missing or not known, and the least valuable files until the directory
+ * takes at most `limit_bytes` (0: no limit).  `out` may be NULL. */
+MF_API mf_status mf_cache_collect(mf_cache_summary *out, const char *directory,
+                                  uint64_t limit_bytes, mf_error *why);
 
 /* -------------------------------------------------------------- simulation */
 

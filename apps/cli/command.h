@@ -43,6 +43,7 @@ struct command {
 #define COMMAND_LIST(X)                                                                            \
     X(run)                                                                                         \
     X(batch)                                                                                       \
+    X(cache)                                                                                       \
     X(inspect)                                                                                     \
     X(convert)                                                                                     \
     X(selftest)                                                                                    \

@@ -391,6 +391,8 @@ struct cache_store_statistics cache_store_statistics(struct cache_store *store)
     out.limit_bytes = store->limit_bytes;
     out.used_bytes = used_bytes(store, 0);
     out.journal_bytes = store->journal.size;
+    out.directory_bytes =
+        CACHE_BASE_BYTES + store->table.file_bytes + align_up(store->journal.size, CACHE_BLOCK);
     out.queued_bytes = store->queued_bytes;
     for (struct entry *entry = NULL; (entry = table_next(&store->table, entry, &bucket));)
         if (entry->state == ENTRY_STORED) {

@@ -110,7 +110,7 @@ enum cache_put {
 enum cache_put cache_store_put(struct cache_store *store, const struct cache_record *record,
                                const void *payload, cache_done_function done, void *user);
 
-/* Reads the payload of a stored record.  False: it is not there, has another number of bytes or
+/* Reads the payload of a stored record; `out` NULL: only checks it.  False: it is not there, has another number of bytes or
  * was damaged; a damaged file and what depends on it are dropped, and `out` is not defined. */
 bool cache_store_get(void *out, uint64_t bytes, struct cache_store *store,
                      const struct cache_key *key);
@@ -124,9 +124,22 @@ void cache_store_drop(struct cache_store *store, const struct cache_key *key);
 /* Waits until all that was queued is on disk, touches and drops included. */
 void cache_store_flush(struct cache_store *store);
 
+/* For people: the records of all roots, as texts.  A page comes before the checkpoints that lie in
+ * it, and these before the pages that continue it. */
+struct cache_listed {
+    const char *label; /* of the root; "": not known */
+    const struct cache_record *record;
+    uint32_t depth;      /* pages above; of a checkpoint: with the one that it lies in */
+    uint64_t file_bytes; /* in whole blocks */
+    bool missing;        /* there is no such file */
+};
+typedef void (*cache_list_function)(void *user, const struct cache_listed *listed);
+void cache_store_list(struct cache_store *store, cache_list_function function, void *user);
+
 struct cache_store_statistics {
-    uint64_t limit_bytes, used_bytes; /* used: of the directory */
-    uint64_t journal_bytes;           /* part of `used_bytes` */
+    uint64_t limit_bytes, used_bytes; /* used: with what the journal may grow to */
+    uint64_t directory_bytes;         /* what is there now, in whole blocks */
+    uint64_t journal_bytes;
     uint64_t queued_bytes;
     uint64_t records, pages, checkpoints;
     /* Since it was opened: */

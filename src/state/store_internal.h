@@ -3,6 +3,7 @@
  *     store.c           the calls, the queue and the thread that writes
  *     store_open.c      the directory: secret, lock, names
  *     store_table.c     records by key and as trees; which one goes first
+ *     store_list.c      records for people
  *     store_journal.c   the journal
  *     store_file.c      the files of payloads
  *
@@ -119,6 +120,9 @@ struct entry *tree_leaf(struct entry *top);
 struct entry *table_least(const struct table *table, uint64_t protected_serial);
 
 void entry_touch(struct entry *entry, double now);
+
+/* Whether the checkpoint lies in the page: they have the same parent and the same first tokens. */
+bool entry_lies_in(const struct entry *checkpoint, const struct entry *page);
 
 /* Bytes of the entry's file; 0 for roots. */
 uint64_t entry_file_bytes(const struct entry *entry);

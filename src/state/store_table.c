@@ -200,21 +200,25 @@ static double value_of(const struct entry *entry)
            record->used / HALF_LIFE_SECONDS;
 }
 
-/* A checkpoint lies in this page: it is of no use without it. */
+bool entry_lies_in(const struct entry *checkpoint, const struct entry *page)
+{
+    const struct cache_record *inner = &checkpoint->record, *outer = &page->record;
+    return inner->kind == CACHE_CHECKPOINT && outer->kind == CACHE_PAGE &&
+           checkpoint->parent == page->parent && inner->count <= outer->count &&
+           memcmp(inner->tokens, outer->tokens, inner->count * sizeof *inner->tokens) == 0;
+}
+
+/* A checkpoint is of no use without the page that it lies in. */
 static bool has_checkpoint(const struct entry *page)
 {
     for (const struct entry *other = page->parent->children; other; other = other->next)
-        if (other->record.kind == CACHE_CHECKPOINT && other->record.first == page->record.first &&
-            other->record.count <= page->record.count &&
-            memcmp(other->record.tokens, page->record.tokens,
-                   other->record.count * sizeof *page->record.tokens) == 0)
-            return true;
+        if (entry_lies_in(other, page)) return true;
     return false;
 }
 
 static bool is_needed(const struct entry *entry)
 {
-    return entry->children || (entry->record.kind == CACHE_PAGE && has_checkpoint(entry));
+    return entry->children || has_checkpoint(entry);
 }
 
 struct entry *table_least(const struct table *table, uint64_t protected_serial)

@@ -496,6 +496,9 @@ static void check_tools(void)
     REFUSES(mf_model_plan(&plan, NULL, NULL, w));
     REFUSES(mf_convert(NULL, NULL, "/nonexistent/target", NULL, w));
     REFUSES(mf_convert(NULL, path, NULL, NULL, w));
+    REFUSES(mf_cache_list(NULL, NULL, NULL, NULL, w));
+    REFUSES(mf_cache_verify(NULL, NULL, NULL, NULL, w));
+    REFUSES(mf_cache_collect(NULL, NULL, 0, w));
     REFUSES(mf_ceilings_measure(NULL, 1, w));
     REFUSES(mf_ceilings_measure_disk(NULL, model, w));
     REFUSES(mf_ceilings_measure_disk(&ceilings, NULL, w));
