@@ -9,6 +9,7 @@
 #include "bench/kernel_bench.h"
 #include "bench/many.h"
 #include "bench/report.h"
+#include "bench/stall.h"
 
 #include "common/basics.h"
 #include "common/error.h"
@@ -21,7 +22,8 @@ struct bench_settings {
     struct count_list prompts, counts, depths, sequences;
     struct maybe_count rounds;
     const char *text, *plot;
-    bool json, no_ceilings, no_warm_up;
+    bool json, no_ceilings, no_warm_up, stall;
+    struct maybe_count max_gap;
     struct recording_settings recording;
     bool ops, all_sets;
     const char *only;
@@ -40,6 +42,11 @@ static const struct option options[] = {
     { 0, "sequences", OPTION_COUNTS, offsetof(struct bench_settings, sequences), "N,…",
       .help = "instead, let this many sequences generate together, one test for each number",
       .low = 1, .high = MANY_MAX },
+    { 0, "stall", OPTION_FLAG, offsetof(struct bench_settings, stall), NULL,
+      .help = "instead, read a long prompt (-p, default 3072) beside a sequence that generates" },
+    { 0, "max-gap", OPTION_COUNT, offsetof(struct bench_settings, max_gap), "MS",
+      .help = "with --stall: deadline between two tokens; default 150, or two steps if longer",
+      .low = 1, .high = 3600000 },
     { 'r', "rounds", OPTION_COUNT, offsetof(struct bench_settings, rounds), "N",
       .help = "how often each test is measured; default 5", .low = 1, .high = ROUNDS_MAX },
     { 0, "text", OPTION_TEXT, offsetof(struct bench_settings, text), "FILE",
@@ -261,6 +268,15 @@ static mf_status open_model(struct opened *out, const struct bench_settings *set
     return opened_open_model(out, &common, why);
 }
 
+/* What the tests feed. */
+static mf_status choose_tokens(struct bench_run *run, mf_error *why)
+{
+    const char *text = run->settings->text;
+
+    return text ? read_tokens(&run->tokens, &run->opened, text, why)
+                : random_tokens(&run->tokens, mf_model_vocab_size(run->opened.model), why);
+}
+
 static mf_status make_plan(struct bench_run *run, mf_error *why)
 {
     const struct bench_settings *settings = run->settings;
@@ -268,9 +284,7 @@ static mf_status make_plan(struct bench_run *run, mf_error *why)
     mf_status status = bench_plan_make(&run->plan, &wishes, why);
 
     if (status != MF_OK) return status;
-    status = settings->text
-                 ? read_tokens(&run->tokens, &run->opened, settings->text, why)
-                 : random_tokens(&run->tokens, mf_model_vocab_size(run->opened.model), why);
+    status = choose_tokens(run, why);
     run->plan.tokens = run->tokens.ids;
     run->plan.token_count = run->tokens.count;
     return status;
@@ -402,11 +416,7 @@ static mf_status bench_sequences(struct bench_run *run, struct many_plan *plan, 
     if (settings->plot) status = output_file_open(&run->plot, settings->plot, why);
     if (status == MF_OK) status = measure_machine(&run->ceilings, settings, NULL, why);
     if (status == MF_OK) status = open_for_many(run, plan, why);
-    if (status == MF_OK) {
-        uint32_t vocab_size = mf_model_vocab_size(run->opened.model);
-        status = settings->text ? read_tokens(&run->tokens, &run->opened, settings->text, why)
-                                : random_tokens(&run->tokens, vocab_size, why);
-    }
+    if (status == MF_OK) status = choose_tokens(run, why);
     plan->ids = run->tokens.ids;
     plan->id_count = run->tokens.count;
     if (status == MF_OK) status = run_many(run, plan, why);
@@ -425,6 +435,84 @@ static int bench_many(const struct bench_settings *settings)
     id_list_free(&run.tokens);
     opened_close(&run.opened);
     output_file_abandon(&run.plot);
+    return code;
+}
+
+/* ------------------------------------------------------------------- stall */
+
+static void show_stall(void *progress, size_t round)
+{
+    char text[64];
+
+    snprintf(text, sizeof text, "a prompt beside a sequence that generates, round %zu", round + 1);
+    progress_say(progress, text, round);
+}
+
+/* The model is opened for the prompt and the sequence that generates. */
+static mf_status open_for_stall(struct bench_run *run, const struct stall_plan *plan, mf_error *why)
+{
+    struct common_settings common = run->settings->common;
+
+    common.sequences = (uint32_t)max_size(common.sequences, 2);
+    if (!common.context.given) {
+        common.context.value = max_size(plan->prompt, plan->answer) + STALL_LEAD;
+    }
+    return opened_open_model(&run->opened, &common, why);
+}
+
+static void show_stall_report(const struct bench_run *run, const struct stall_plan *plan,
+                              const struct stall_figures *figures)
+{
+    struct stall_report report = { .plan = plan,
+                                   .figures = figures,
+                                   .model = run->opened.model,
+                                   .kernels = mf_engine_kernels(run->opened.engine),
+                                   .threads = mf_engine_thread_count(run->opened.engine) };
+
+    if (run->settings->json) {
+        json_t *line = stall_json_new(&report);
+        json_print_line(line);
+        json_decref(line);
+    } else {
+        stall_print(&report, stdout);
+    }
+}
+
+static mf_status measure_stall(struct bench_run *run, struct stall_plan *plan, mf_error *why)
+{
+    struct terminal terminal;
+    struct progress progress;
+    struct stall_figures figures;
+    mf_status status = open_for_stall(run, plan, why);
+
+    if (status == MF_OK) status = choose_tokens(run, why);
+    if (status != MF_OK) return status;
+    plan->ids = run->tokens.ids;
+    plan->id_count = run->tokens.count;
+    terminal_probe(&terminal);
+    progress_begin(&progress, &terminal, "", "", plan->rounds);
+    status = stall_run(&figures, plan, run->opened.model, show_stall, &progress, why);
+    progress_end(&progress);
+    if (status != MF_OK) return status;
+    show_stall_report(run, plan, &figures);
+    stall_figures_free(&figures);
+    return MF_OK;
+}
+
+static int bench_stall(const struct bench_settings *settings)
+{
+    enum { ANSWER = 2048 };
+    struct bench_run run = { .settings = settings };
+    struct stall_plan plan = { .prompt = (uint32_t)settings->prompts.values[0],
+                               .answer = ANSWER,
+                               .rounds = settings->rounds.value,
+                               .warm_up = !settings->no_warm_up,
+                               .max_gap_seconds = (double)settings->max_gap.value / 1e3 };
+    mf_error why = { .text = "" };
+    int code = measure_stall(&run, &plan, &why) == MF_OK ? EXIT_DONE : report(&why);
+
+    id_list_free(&run.tokens);
+    opened_close(&run.opened);
     return code;
 }
 
@@ -515,6 +603,13 @@ static const char *find_problem(const struct bench_settings *settings)
     if (settings->sequences.count > 0 && settings->counts.values[0] == 0) {
         return "--sequences generates: -n 0 leaves nothing to measure";
     }
+    if (settings->max_gap.given && !settings->stall) return "--max-gap belongs to --stall";
+    if (settings->stall && settings->prompts.values[0] == 0) {
+        return "--stall reads a prompt: -p 0 leaves nothing to measure";
+    }
+    if (settings->stall && (settings->plot || settings->sequences.count > 0 || settings->ops)) {
+        return "--stall is a measurement of its own: without --plot, --sequences and --ops";
+    }
     return any ? NULL : "-p 0 and -n 0 leave nothing to measure";
 }
 
@@ -525,7 +620,7 @@ static int run(const void *settings_, const struct arguments *arguments)
     const char *problem;
 
     (void)arguments;
-    default_to(&settings.prompts, 512);
+    default_to(&settings.prompts, settings.stall ? 3072 : 512);
     default_to(&settings.counts, 64);
     default_to(&settings.depths, 0);
     if (!settings.rounds.given) settings.rounds.value = 5;
@@ -539,6 +634,7 @@ static int run(const void *settings_, const struct arguments *arguments)
         if (status == MF_ERR_ARGUMENT) return usage_error(&command_bench, "%s", why.text);
         return status == MF_OK ? EXIT_DONE : report(&why);
     }
+    if (settings.stall) return bench_stall(&settings);
     return settings.sequences.count > 0 ? bench_many(&settings) : bench_model(&settings);
 }
 
@@ -556,6 +652,7 @@ const struct command command_bench = {
     .examples = "  moeflux bench -p 512 -n 64 -t 2\n"
                 "  moeflux bench -m model.gguf -p 512,4096 -n 64 -d 0,8192 --plot speed.svg\n"
                 "  moeflux bench --sequences 1,2,4,8,16,32 -n 32 --plot shared.svg\n"
+                "  moeflux bench --stall --max-gap 500 -m model.gguf\n"
                 "  moeflux bench --ops --only Q4_K\n"
                 "  moeflux bench -m Qwen/Qwen3-30B-A3B --memory 8G --text story.txt --json\n",
     .settings_bytes = sizeof(struct bench_settings),

@@ -185,6 +185,33 @@ static void sequences_share_steps(void **state)
     run_free(&run);
 }
 
+/* How long the gaps are depends on the machine; that they are counted does not. */
+static void a_prompt_beside_a_sequence_that_generates_is_measured(void **state)
+{
+    (void)state;
+    json_t *out = BENCH("--stall", "-p", "300", "-r", "1", "--no-warm-up", "--max-gap", "200");
+    const json_t *gaps = json_object_get(out, "gaps");
+    assert_true(number(out, "prompt") == 300);
+    assert_true(number(out, "alone_tokens_per_second") > 0);
+    assert_true(number(out, "beside_tokens_per_second") > 0);
+    assert_true(number(out, "step_seconds") > 0);
+    assert_true(number(out, "deadline_seconds") >= 0.2);
+    assert_true(number(gaps, "count") > 0);
+    assert_true(0 < number(gaps, "p50_seconds"));
+    assert_true(number(gaps, "p50_seconds") <= number(gaps, "p99_seconds"));
+    assert_true(number(gaps, "p99_seconds") <= number(gaps, "max_seconds"));
+    json_decref(out);
+    struct run run = PROGRAM(NULL, "bench", "--stall", "-p", "64", "-r", "1", "--no-warm-up");
+    assert_contains(run.out, "above 1.25 deadlines");
+    run_free(&run);
+    run = PROGRAM(NULL, "bench", "--max-gap", "5");
+    assert_refused(&run, 2, "--max-gap belongs to --stall");
+    run = PROGRAM(NULL, "bench", "--stall", "-p", "0");
+    assert_refused(&run, 2, "nothing to measure");
+    run = PROGRAM(NULL, "bench", "--stall", "--sequences", "2");
+    assert_refused(&run, 2, "--stall is a measurement of its own");
+}
+
 static void wrong_tests_are_refused(void **state)
 {
     struct run run = PROGRAM(NULL, "bench", "-p", "0", "-n", "0");
@@ -215,6 +242,7 @@ int main(void)
         cmocka_unit_test(a_table_has_a_line_for_each_test),
         cmocka_unit_test(a_text_can_be_fed),
         cmocka_unit_test(sequences_share_steps),
+        cmocka_unit_test(a_prompt_beside_a_sequence_that_generates_is_measured),
         cmocka_unit_test(wrong_tests_are_refused),
     };
 
