@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static const char *const caches[] = { "reuse", "exact", "off", NULL };
+
 static const struct option options[] = {
     { 'p', "prompt", OPTION_TEXT, offsetof(struct run_settings, prompt), "TEXT",
       .help = "the prompt, if it is not the argument" },
@@ -48,6 +50,10 @@ static const struct option options[] = {
     { 0, "no-trim", OPTION_FLAG, offsetof(struct run_settings, no_trim), NULL,
       .help = "in a chat that fills the context, refuse the message instead of dropping the oldest "
               "turns" },
+    { 0, "cache", OPTION_CHOICE, offsetof(struct run_settings, common.cache), "HOW",
+      .help = "what a turn of a chat may take from earlier ones: reuse (all), exact (what prompts "
+              "have made: the same bits as without) or off; default: reuse",
+      .choices = caches },
     { 'q', "quiet", OPTION_FLAG, offsetof(struct run_settings, quiet), NULL,
       .help = "no statistics line at the end" },
 };
@@ -243,10 +249,12 @@ static int run_prompt(const struct run_settings *settings, const struct argument
 static int run_chat(const struct run_settings *settings)
 {
     struct runner runner = { 0 };
+    struct run_settings changed = *settings;
     mf_error why = { .text = "" };
     int code;
 
-    code = runner_open(&runner, settings, &why) == MF_OK ? chat_loop(&runner) : report(&why);
+    if (!changed.common.cache) changed.common.cache = "reuse";
+    code = runner_open(&runner, &changed, &why) == MF_OK ? chat_loop(&runner) : report(&why);
     return runner_close(&runner, code);
 }
 

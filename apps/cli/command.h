@@ -18,6 +18,7 @@ struct common_settings {
     struct maybe_count seed;
     const char *expert_mode, *read_ahead, *reader;
     bool no_checksums;
+    const char *cache; /* of beginnings of texts; NULL: none */
     bool stats, stats_json;
     const char *trace;  /* file, or NULL */
     uint32_t sequences; /* that the command will use at a time; 0: one */

@@ -101,8 +101,9 @@ static mf_status last_text_new(mf_prompt **out, const struct conversation *conve
                                json_string_value(content), json_string_length(content), why);
 }
 
-static mf_status render_new(mf_prompt **out, const struct conversation *conversation, bool closed,
-                            mf_error *why)
+/* `closed`: without the tokens that open an answer. */
+static mf_status render_messages_new(mf_prompt **out, const struct conversation *conversation,
+                                     const json_t *list, bool closed, mf_error *why)
 {
     static const char *const thinking[] = {
         [THINKING_DEFAULT] = NULL,
@@ -110,12 +111,10 @@ static mf_status render_new(mf_prompt **out, const struct conversation *conversa
         [THINKING_OFF] = "{\"enable_thinking\":false}",
     };
     mf_chat_options options = MF_CHAT_OPTIONS_INIT;
-    char *messages;
+    char *messages = json_dumps(list, JSON_COMPACT | JSON_REAL_PRECISION(17));
     mf_status status;
 
     *out = NULL;
-    if (!conversation->has_template) return last_text_new(out, conversation, why);
-    messages = json_dumps(conversation->messages, JSON_COMPACT | JSON_REAL_PRECISION(17));
     if (!messages) return fail_memory(why, 1);
     options.messages = messages;
     options.tools = conversation->tools;
@@ -129,24 +128,36 @@ static mf_status render_new(mf_prompt **out, const struct conversation *conversa
 mf_status conversation_render_new(mf_prompt **out, const struct conversation *conversation,
                                   mf_error *why)
 {
-    return render_new(out, conversation, false, why);
+    if (!conversation->has_template) return last_text_new(out, conversation, why);
+    return render_messages_new(out, conversation, conversation->messages, false, why);
 }
 
-/* How many ids of the prompt the next turn will begin with, too: not those that only open the
- * answer, because most templates write an old answer in another way. */
-static size_t lasting_length(const struct conversation *conversation, const int32_t *ids,
-                             size_t count)
+/* How many ids the prompt shares with the messages of `list` alone; 0: they cannot be rendered. */
+static size_t shared_length(const struct conversation *conversation, const json_t *list,
+                            const int32_t *ids, size_t count)
 {
     mf_prompt *closed = NULL;
     size_t closed_count = 0, i = 0;
 
-    if (!conversation->has_template || render_new(&closed, conversation, true, NULL) != MF_OK) {
-        return count;
-    }
+    if (render_messages_new(&closed, conversation, list, true, NULL) != MF_OK) return 0;
     const int32_t *others = mf_prompt_tokens(closed, &closed_count);
     while (i < count && i < closed_count && ids[i] == others[i]) i++;
     mf_prompt_close(closed);
     return i;
+}
+
+/* How many ids every conversation with this system message and these tools begins with. */
+static size_t head_length(const struct conversation *conversation, const int32_t *ids, size_t count)
+{
+    size_t length = 0;
+
+    if (!has_system(conversation) && !conversation->tools) return 0;
+    json_t *head = json_array();
+    if (has_system(conversation))
+        json_array_append(head, json_array_get(conversation->messages, 0));
+    if (head) length = shared_length(conversation, head, ids, count);
+    json_decref(head);
+    return length;
 }
 
 /* How many tokens the sequence and the ids both begin with. */
@@ -161,55 +172,88 @@ static uint32_t common_length(const mf_sequence *sequence, const int32_t *ids, s
     return i;
 }
 
-/* Brings the sequence to a beginning of the ids; returns its length.  At least one id is
- * left to be read, because the logits must be those of the last one. */
-static size_t rewind_sequence(mf_sequence *sequence, const int32_t *ids, size_t count)
-{
-    uint32_t kept = common_length(sequence, ids, count);
-
-    if (kept == count && kept > 0) kept--;
-    mf_sequence_truncate(sequence, kept, &kept, NULL);
-    return kept;
-}
-
-/* A place to come back to.  Two are kept, this one and that of the turn before. */
-static mf_status keep_place(struct conversation *conversation, mf_error *why)
+/* Brings the sequence to a beginning of the ids.  At least one id is left to be read, because the
+ * logits must be those of the last one.  `junction`: as mf_sequence_resume says; 0: none. */
+static mf_status rewind_sequence(const struct conversation *conversation, const int32_t *ids,
+                                 size_t count, uint32_t *junction, mf_error *why)
 {
     mf_sequence *sequence = conversation->opened->sequence;
-    uint32_t position = mf_sequence_position(sequence), *places = conversation->places;
+    uint32_t kept = common_length(sequence, ids, count);
+    bool continued = kept == mf_sequence_position(sequence) && kept < count;
+    mf_resumed resumed = MF_RESUMED_INIT;
+    mf_status status;
 
-    if (position == places[1]) return mf_sequence_checkpoint(sequence, why);
-    if (places[0] != position) mf_sequence_forget(sequence, places[0]);
-    places[0] = places[1];
-    places[1] = position;
-    return mf_sequence_checkpoint(sequence, why);
+    *junction = 0;
+    if (conversation->cache == CACHE_OFF) {
+        if (kept == count && kept > 0) kept--;
+        return mf_sequence_truncate(sequence, kept, &kept, why);
+    }
+    if (continued && conversation->cache == CACHE_REUSE) return MF_OK;
+    status = mf_sequence_keep(sequence, MF_PLACE_ANSWER_END, why);
+    if (status == MF_OK) status = mf_sequence_resume(sequence, ids, count, &resumed, why);
+    *junction = resumed.junction;
+    return status;
 }
 
-void conversation_expect_turns(struct conversation *conversation)
+/* Reads up to `end`, and leaves a checkpoint there. */
+static mf_status read_to(const struct conversation *conversation, const int32_t *ids, size_t end,
+                         mf_place place, const struct terminal *terminal, mf_error *why)
+{
+    mf_sequence *sequence = conversation->opened->sequence;
+    size_t at = mf_sequence_position(sequence);
+    mf_status status;
+
+    if (end <= at) return MF_OK;
+    status = prompt_feed(sequence, ids + at, end - at, terminal, why);
+    return status == MF_OK ? mf_sequence_keep(sequence, place, why) : status;
+}
+
+void conversation_expect_turns(struct conversation *conversation, const char *cache)
 {
     mf_model_shape shape = MF_MODEL_SHAPE_INIT;
 
     mf_model_get_shape(&shape, conversation->opened->model, NULL);
-    conversation->keeps_places = shape.delta_layers > 0;
+    conversation->cache = !cache || strcmp(cache, "off") == 0 ? CACHE_OFF
+                          : strcmp(cache, "exact") == 0       ? CACHE_EXACT
+                                                              : CACHE_REUSE;
+    conversation->needs_checkpoints = shape.delta_layers > 0;
 }
 
 mf_status conversation_read(struct conversation *conversation, const mf_prompt *prompt,
                             const struct terminal *terminal, mf_error *why)
 {
     mf_sequence *sequence = conversation->opened->sequence;
-    size_t count, kept, lasting;
+    size_t count, at;
+    uint32_t junction;
     const int32_t *ids = mf_prompt_tokens(prompt, &count);
-    mf_status status = MF_OK;
+    mf_status status;
 
     if (count == 0) return fail(why, MF_ERR_ARGUMENT, "the prompt is empty");
-    kept = rewind_sequence(sequence, ids, count);
-    lasting = conversation->keeps_places ? lasting_length(conversation, ids, count) : count;
+    status = rewind_sequence(conversation, ids, count, &junction, why);
     bool fits = count <= mf_sequence_context_length(sequence);
-    if (kept < lasting && lasting < count && fits) {
-        status = prompt_feed(sequence, ids + kept, lasting - kept, terminal, why);
-        if (status == MF_OK) status = keep_place(conversation, why);
-        kept = lasting;
+    if (conversation->cache != CACHE_OFF && conversation->needs_checkpoints &&
+        conversation->has_template && fits) {
+        struct place {
+            size_t end;
+            mf_place place;
+        } places[] = {
+            { head_length(conversation, ids, count), MF_PLACE_HEAD },
+            { junction, MF_PLACE_JUNCTION },
+            /* Without the ids that only open the answer: most templates write an old answer in
+             * another way, so the next turn differs from here on. */
+            { shared_length(conversation, conversation->messages, ids, count),
+              MF_PLACE_PROMPT_END },
+        };
+        if (places[0].end > places[1].end) { /* in the order of positions */
+            struct place first = places[1];
+            places[1] = places[0];
+            places[0] = first;
+        }
+        for (size_t i = 0; i < COUNT_OF(places) && status == MF_OK; i++)
+            if (places[i].end < count)
+                status = read_to(conversation, ids, places[i].end, places[i].place, terminal, why);
     }
     if (status != MF_OK) return status;
-    return prompt_feed(sequence, ids + kept, count - kept, terminal, why);
+    at = mf_sequence_position(sequence);
+    return prompt_feed(sequence, ids + at, count - at, terminal, why);
 }

@@ -3,9 +3,10 @@
  *     messages ── chat template ── text ── ids ── the part that is new ── sequence
  *
  * Every turn renders the whole conversation, because a template may treat older turns
- * differently (most drop earlier reasoning).  The sequence goes back to where the new ids differ
- * from what it holds, and only the rest is read.  Models with recurrent layers go back to a
- * checkpoint: one is kept at the end of the messages, before the ids that open the answer. */
+ * differently (most drop earlier reasoning).  Where the new ids are not a continuation of what the
+ * sequence holds, it resumes from the prefix cache of the model, and only the rest is read.  Models
+ * with recurrent layers leave checkpoints there: at the end of the system message, and at the end
+ * of the messages, before the ids that open the answer. */
 #ifndef CLI_CONVERSATION_H
 #define CLI_CONVERSATION_H
 
@@ -13,6 +14,7 @@
 #include "opened.h"
 #include "terminal.h"
 
+enum cache { CACHE_OFF, CACHE_REUSE, CACHE_EXACT };            /* --cache */
 enum thinking { THINKING_DEFAULT, THINKING_ON, THINKING_OFF }; /* enable_thinking */
 
 struct conversation {
@@ -21,8 +23,8 @@ struct conversation {
     json_t *messages;  /* array of {"role":…,"content":…} */
     char *tools;       /* JSON array of what the model may call, or NULL */
     enum thinking thinking;
-    bool keeps_places;  /* checkpoints are kept for the next turn */
-    uint32_t places[2]; /* positions with one; 0: none */
+    enum cache cache;       /* what earlier turns may be taken from */
+    bool needs_checkpoints; /* the model has recurrent layers */
 };
 
 /* A chat template that cannot be parsed is an error. */
@@ -46,9 +48,9 @@ size_t conversation_first(const struct conversation *conversation);
 /* Removes all messages except the system message. */
 void conversation_clear(struct conversation *conversation);
 
-/* There will be further turns.  Models with recurrent layers keep checkpoints from now on, for
- * which a prompt is read in two parts; others need none. */
-void conversation_expect_turns(struct conversation *conversation);
+/* There will be further turns: what they share is kept in the cache that the model was opened with.
+ * For its checkpoints a prompt is read in parts. */
+void conversation_expect_turns(struct conversation *conversation, const char *cache);
 
 /* The prompt for the assistant's next turn; closed with mf_prompt_close. */
 mf_status conversation_render_new(mf_prompt **out, const struct conversation *conversation,

@@ -41,7 +41,8 @@ static mf_status open_parts(struct opened *out, const struct common_settings *se
                                .reader = named(settings->reader),
                                .skip_checksums = settings->no_checksums,
                                .sequences = settings->sequences,
-                               .kv_type = settings->kv };
+                               .kv_type = settings->kv,
+                               .cache = settings->cache };
     mf_status status = model_path_resolve(out->path, settings->model, why);
 
     if (status == MF_OK && settings->trace) {
