@@ -575,6 +575,7 @@ typedef struct mf_chat_options {
     const char *variables;     /* JSON object of further variables of the template, such as
                                   {"enable_thinking":false}; NULL: none */
     bool no_generation_prompt; /* do not open the assistant's turn at the end */
+    bool find_places;          /* for mf_prompt_places; renders up to three times more */
 } mf_chat_options;
 #define MF_CHAT_OPTIONS_INIT MF_SIZED(mf_chat_options)
 
@@ -602,6 +603,15 @@ typedef struct mf_range {
 MF_API const char *mf_prompt_text(const mf_prompt *prompt, size_t *length);
 MF_API const mf_range *mf_prompt_content(const mf_prompt *prompt, size_t *count);
 MF_API const int32_t *mf_prompt_tokens(const mf_prompt *prompt, size_t *count);
+
+/* Where a checkpoint of the prefix cache is of use, in ascending order: where the messages that all
+ * conversations share end, where the last user message begins, and where the messages end.  None
+ * without mf_chat_options.find_places. */
+typedef struct mf_prompt_place {
+    uint32_t position; /* tokens before it */
+    mf_place place;
+} mf_prompt_place;
+MF_API const mf_prompt_place *mf_prompt_places(const mf_prompt *prompt, size_t *count);
 
 /* Where the prompt leaves the model. */
 typedef enum mf_reasoning {
@@ -976,6 +986,7 @@ typedef struct mf_request_result {
     double prompt_seconds; /* from then until the first token */
     double answer_seconds; /* from then until the end */
     uint32_t parked;       /* times that it made room for others */
+    mf_resumed cached;     /* what it found in the prefix cache */
 } mf_request_result;
 #define MF_REQUEST_RESULT_INIT MF_SIZED(mf_request_result)
 
@@ -991,11 +1002,14 @@ typedef struct mf_request_options {
     const mf_constraint_options *constraint; /* NULL: any answer */
     const char *const *stops;
     size_t stop_count;
-    const char *family;  /* of the output parser; NULL: the whole answer is content */
-    const char *tools;   /* JSON array, for the parser */
-    bool stream_calls;   /* see mf_parser_options */
-    uint32_t logprobs;   /* most probable tokens that `token` is told of, at most 20 … */
-    bool token_logprobs; /* … and the probability of the one that was taken */
+    const char *family;          /* of the output parser; NULL: the whole answer is content */
+    const char *tools;           /* JSON array, for the parser */
+    bool stream_calls;           /* see mf_parser_options */
+    uint32_t logprobs;           /* most probable tokens that `token` is told of, at most 20 … */
+    bool token_logprobs;         /* … and the probability of the one that was taken */
+    const uint32_t *breakpoints; /* positions of the prompt at which the prefix cache keeps its
+                                    state, besides those of mf_prompt_places */
+    size_t breakpoint_count;     /* at most 4 */
     mf_priority priority;
     uint64_t client; /* requests with the same number share one part of the time */
     /* Called in the scheduler's thread, in this order and never two at a time; each may be NULL.

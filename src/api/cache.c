@@ -50,6 +50,16 @@ void api_count_cache(mf_model_statistics *out, const mf_model *model)
     out->cache_checkpoints_evicted = statistics.checkpoints_evicted;
 }
 
+mf_resumed api_resumed(const struct prefix_match *match, const struct prefix_tree *tree)
+{
+    return (mf_resumed){ .struct_size = sizeof(mf_resumed),
+                         .matched = match->matched,
+                         .resumed = match->resumed,
+                         .replayed = match->matched - match->resumed,
+                         .junction = match->junction,
+                         .reason = tree ? (mf_resume_reason)match->reason : MF_RESUME_OFF };
+}
+
 mf_status mf_sequence_resume(mf_sequence *sequence, const int32_t *tokens, size_t count,
                              mf_resumed *out, mf_error *why)
 {
@@ -63,11 +73,7 @@ mf_status mf_sequence_resume(mf_sequence *sequence, const int32_t *tokens, size_
     engine_sequence_clear(own);
     if (tree) status = prefix_tree_resume(&match, tree, &own->state, tokens, most, why);
     if (status != MF_OK || !out) return status;
-    mf_resumed resumed = { .matched = match.matched,
-                           .resumed = match.resumed,
-                           .replayed = match.matched - match.resumed,
-                           .junction = match.junction,
-                           .reason = tree ? (mf_resume_reason)match.reason : MF_RESUME_OFF };
+    mf_resumed resumed = api_resumed(&match, tree);
     status = api_statistics_out(out, &resumed, sizeof resumed, "MF_RESUMED_INIT", why);
     if (status != MF_OK) engine_sequence_clear(own);
     return status;

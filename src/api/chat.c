@@ -1,5 +1,5 @@
 /* chat.c: mf_template_*, mf_chat_render, mf_prompt_*: from a conversation to a prompt. */
-#include "api/handles.h"
+#include "api/prompt.h"
 
 #include "base/json.h"
 #include "base/status.h"
@@ -49,12 +49,6 @@ void mf_template_close(mf_template *chat)
 
 /* ------------------------------------------------------------------ prompts */
 
-struct mf_prompt {
-    struct chat_rendering rendering;
-    struct token_list tokens;
-    mf_reasoning reasoning;
-};
-
 void mf_prompt_close(mf_prompt *prompt)
 {
     if (!prompt) return;
@@ -81,21 +75,28 @@ const int32_t *mf_prompt_tokens(const mf_prompt *prompt, size_t *count)
     return prompt ? prompt->tokens.ids : NULL;
 }
 
+const mf_prompt_place *mf_prompt_places(const mf_prompt *prompt, size_t *count)
+{
+    if (count) *count = prompt ? prompt->place_count : 0;
+    return prompt ? prompt->places : NULL;
+}
+
 mf_reasoning mf_prompt_reasoning(const mf_prompt *prompt)
 {
     return prompt ? prompt->reasoning : MF_REASONING_NONE;
 }
 
 /* The id that stands before every prompt of this model, where the text has not brought it. */
-static mf_status prepend_bos(struct token_list *list, const struct tokenizer *tokenizer,
-                             mf_error *why)
+static mf_status prepend_bos(mf_prompt *prompt, const struct tokenizer *tokenizer, mf_error *why)
 {
+    struct token_list *list = &prompt->tokens;
     int32_t bos = tokenizer_bos(tokenizer);
     if (bos < 0 || (list->count > 0 && list->ids[0] == bos)) return MF_OK;
     mf_status status = token_list_append(list, bos, why);
     if (status != MF_OK) return status;
     memmove(list->ids + 1, list->ids, (list->count - 1) * sizeof *list->ids);
     list->ids[0] = bos;
+    prompt->bos_before_text = true;
     return MF_OK;
 }
 
@@ -106,7 +107,7 @@ static mf_status tokenize(mf_prompt *prompt, const mf_text *text, mf_error *why)
     struct text_span whole = { rendering->text, rendering->length };
     mf_status status = tokenizer_encode_marked(&prompt->tokens, tokenizer, whole,
                                                rendering->content, rendering->content_count, why);
-    return status == MF_OK ? prepend_bos(&prompt->tokens, tokenizer, why) : status;
+    return status == MF_OK ? prepend_bos(prompt, tokenizer, why) : status;
 }
 
 mf_status mf_prompt_from_text(mf_prompt **out, const mf_text *text, const char *bytes,
@@ -261,6 +262,8 @@ mf_status mf_chat_render(mf_prompt **out, const mf_text *text, const mf_chat_opt
     status = context_new(&context, text, &own, why);
     if (status == MF_OK) status = render_new(&prompt, chat->chat, context, NULL, why);
     if (status == MF_OK) status = tokenize(prompt, text, why);
+    if (status == MF_OK && own.find_places)
+        api_find_places(prompt, text->parts.tokenizer, chat->chat, context);
     json_decref(context);
     if (status == MF_OK)
         *out = prompt;

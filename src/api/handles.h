@@ -125,6 +125,9 @@ mf_status api_check_context(const struct model_config *config, uint32_t context,
 mf_status api_choose_room(struct engine_room_sizes *out, const struct forward_parts *parts,
                           uint64_t limit, const mf_model_options *options, mf_error *why);
 
+/* What a prompt found in the cache `tree`; NULL: there is none. */
+mf_resumed api_resumed(const struct prefix_match *match, const struct prefix_tree *tree);
+
 struct mf_sampler {
     const mf_allocator *allocator;
     struct sampler *sampler;

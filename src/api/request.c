@@ -1,9 +1,13 @@
 /* request.c: mf_scheduler_* and mf_request_*: answers to many prompts at a time. */
+#include "api/prompt.h"
 #include "api/request.h"
 
 #include "base/status.h"
 
 #include <stdlib.h>
+
+enum { BREAKPOINTS_MAX = 4 };
+_Static_assert(BREAKPOINTS_MAX + PROMPT_PLACES <= REQUEST_PLACES_MAX, "room for all places");
 
 /* ---------------------------------------------------------------- scheduler */
 
@@ -26,6 +30,7 @@ mf_status mf_scheduler_open(mf_scheduler **out, mf_model *model,
     scheduler->model = model;
     uint32_t sequences = (uint32_t)min_size(model->room.sizes.sequences, REQUESTS_PARALLEL_MAX);
     struct requests_options settings = { .room = &model->room,
+                                         .prefixes = model->prefixes,
                                          .engine_lock = &model->engine->lock,
                                          .parallel = own.parallel ? own.parallel : sequences,
                                          .waiting = own.waiting,
@@ -63,16 +68,18 @@ static void fill_result(mf_request *request, const struct request_outcome *outco
     else if (outcome->error.status != MF_OK)
         finish = MF_FINISH_FAILED;
     request->finish = finish;
-    request->result = (mf_request_result){ .struct_size = sizeof request->result,
-                                           .finish = finish,
-                                           .error = outcome->error,
-                                           .stop = mf_stops_found(request->stops),
-                                           .prompt_tokens = (uint32_t)request->token_count,
-                                           .answer_tokens = request->count,
-                                           .wait_seconds = outcome->wait_seconds,
-                                           .prompt_seconds = outcome->prompt_seconds,
-                                           .answer_seconds = outcome->answer_seconds,
-                                           .parked = outcome->parked };
+    request->result =
+        (mf_request_result){ .struct_size = sizeof request->result,
+                             .finish = finish,
+                             .error = outcome->error,
+                             .stop = mf_stops_found(request->stops),
+                             .prompt_tokens = (uint32_t)request->token_count,
+                             .answer_tokens = request->count,
+                             .wait_seconds = outcome->wait_seconds,
+                             .prompt_seconds = outcome->prompt_seconds,
+                             .answer_seconds = outcome->answer_seconds,
+                             .parked = outcome->parked,
+                             .cached = api_resumed(&outcome->cached, request->model->prefixes) };
     if (finish == MF_FINISH_CANCELLED && outcome->error.status == MF_OK)
         fail(&request->result.error, MF_ERR_CANCELLED, "a callback ended the request");
 }
@@ -131,6 +138,35 @@ static mf_status read_options(mf_request *request, const mf_request_options *opt
     return request_text_open(request, options, why);
 }
 
+static void add_place(struct request_wishes *wishes, uint32_t position, enum prefix_place place)
+{
+    size_t at = wishes->place_count;
+    if (position == 0 || position >= wishes->prompt_count) return;
+    while (at > 0 && wishes->places[at - 1].position > position) {
+        wishes->places[at] = wishes->places[at - 1];
+        at--;
+    }
+    wishes->places[at] = (struct request_place){ position, place };
+    wishes->place_count++;
+}
+
+static mf_status read_places(struct request_wishes *wishes, const mf_request_options *options,
+                             mf_error *why)
+{
+    size_t count;
+    const mf_prompt_place *places = mf_prompt_places(options->prompt, &count);
+    if (options->breakpoint_count > BREAKPOINTS_MAX)
+        return fail(why, MF_ERR_ARGUMENT, "%zu breakpoints were given, at most %d are possible",
+                    options->breakpoint_count, BREAKPOINTS_MAX);
+    if (options->breakpoint_count > 0 && !options->breakpoints)
+        return api_missing(why, "options->breakpoints");
+    for (size_t i = 0; i < options->breakpoint_count; i++)
+        add_place(wishes, options->breakpoints[i], PREFIX_BREAKPOINT);
+    for (size_t i = 0; i < count; i++)
+        add_place(wishes, places[i].position, (enum prefix_place)places[i].place);
+    return MF_OK;
+}
+
 static mf_status submit(mf_request *request, mf_scheduler *scheduler,
                         const mf_request_options *options, mf_error *why)
 {
@@ -144,6 +180,8 @@ static mf_status submit(mf_request *request, mf_scheduler *scheduler,
         .background = options->priority == MF_PRIORITY_BACKGROUND,
         .calls = { request_next_token, tell_progress, end_request, request },
     };
+    status = read_places(&wishes, options, why);
+    if (status != MF_OK) return status;
     return requests_submit(scheduler->requests, &request->request, &wishes, why);
 }
 

@@ -25,7 +25,8 @@ void requests_end(struct requests *requests, struct request *request, const mf_e
     const struct request_calls calls = request->wishes.calls;
     double now = clock_seconds();
     struct request_outcome outcome = { .error = { .status = MF_OK },
-                                       .parked = request->parked.times };
+                                       .parked = request->parked.times,
+                                       .cached = request->cached };
     if (why) outcome.error = *why;
     double begun = request->begun > 0 ? request->begun : now;
     double first = request->answered_first > 0 ? request->answered_first : now;
@@ -151,14 +152,18 @@ static void list_waiting(struct admission *admission, struct requests *requests)
     pthread_mutex_lock(&requests->lock);
     struct request *request = requests->waiting;
     for (size_t i = 0; i < LOOKED_AT && request; i++, request = request->following)
-        add_to(admission, request, false);
+        if (!request_waits_for_prefix(requests, request)) add_to(admission, request, false);
     pthread_mutex_unlock(&requests->lock);
 }
 
 static uint64_t free_bytes(const struct requests *requests)
 {
     struct state_pool_sizes sizes = state_pool_sizes(&requests->options.room->pool);
-    return sizes.limit_bytes > sizes.held_bytes ? sizes.limit_bytes - sizes.held_bytes : 0;
+    uint64_t kept = 0;
+    if (requests->options.prefixes) /* it gives way */
+        kept = prefix_tree_statistics(requests->options.prefixes).bytes;
+    uint64_t held = sizes.held_bytes - min_size(sizes.held_bytes, kept);
+    return sizes.limit_bytes > held ? sizes.limit_bytes - held : 0;
 }
 
 /* Back among those that wait, where it was. */
@@ -173,7 +178,9 @@ static void begin_request(struct requests *requests, struct request *request)
 {
     mf_error why;
     dequeue(requests, request);
-    mf_status status = request->parked.count > 0 ? request_unpark(request, &why) : MF_OK;
+    mf_status status = request->parked.count > 0
+                           ? request_unpark(request, &why)
+                           : request_resume(request, requests->options.prefixes, &why);
     if (status == MF_OK)
         requests->active[requests->active_count++] = request;
     else if (status == MF_ERR_POOL_FULL && requests->active_count > 0)
@@ -192,7 +199,8 @@ static void admit(struct requests *requests)
     admission_plan(admission.requests, admission.count, free_bytes(requests),
                    (struct admission_times){ clock_seconds(), PATIENCE_SECONDS });
     for (size_t i = 0; i < admission.count; i++)
-        if (admission.requests[i].begins && requests->active_count < requests->options.parallel)
+        if (admission.requests[i].begins && requests->active_count < requests->options.parallel &&
+            !request_waits_for_prefix(requests, admission.list[i]))
             begin_request(requests, admission.list[i]);
 }
 

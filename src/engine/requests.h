@@ -11,11 +11,16 @@
  * Where the pool is full all the same, the last one that came is parked: its state is copied out
  * of the pool, and comes back when there is room; nothing is computed twice.
  *
+ * With a prefix cache (state/prefix.h) a request begins where the longest beginning that is kept
+ * ends, and leaves its own state at the places that it names.  A prompt that begins like one that
+ * is being read waits for that part instead of computing it, too.
+ *
  * Threads: any may submit and cancel.  Callbacks run in the loop's thread. */
 #ifndef ENGINE_REQUESTS_H
 #define ENGINE_REQUESTS_H
 
 #include "engine/step.h"
+#include "state/prefix.h"
 
 enum { REQUESTS_PARALLEL_MAX = SPANS_MAX };
 
@@ -23,7 +28,8 @@ enum { REQUESTS_PARALLEL_MAX = SPANS_MAX };
 struct request_outcome {
     mf_error error; /* status MF_OK: `next` has ended the answer */
     double wait_seconds, prompt_seconds, answer_seconds;
-    uint32_t parked; /* times */
+    uint32_t parked;            /* times */
+    struct prefix_match cached; /* what it found in the prefix cache */
 };
 
 struct request_calls {
@@ -35,12 +41,22 @@ struct request_calls {
     void *user;
 };
 
+/* A position of the prompt at which its state is kept in the prefix cache. */
+struct request_place {
+    uint32_t position;
+    enum prefix_place place;
+};
+
+enum { REQUEST_PLACES_MAX = 8 };
+
 struct request_wishes {
     const int32_t *prompt; /* borrowed until `ended` */
     uint32_t prompt_count; /* at least 1, at most the room's context */
     uint32_t answer_count; /* tokens that `next` gives, at most */
     uint64_t client;       /* requests of a client share one part of the time */
     bool background;
+    struct request_place places[REQUEST_PLACES_MAX]; /* in ascending order */
+    size_t place_count;
     struct request_calls calls;
 };
 
@@ -56,6 +72,8 @@ struct request {
     uint32_t answered;                       /* tokens that `next` has given */
     double submitted, begun, answered_first; /* seconds of the clock; 0: not yet */
     double since;                            /* its last step, or its arrival */
+    struct prefix_match cached;
+    uint32_t junction; /* position of its prompt that another request waits for, too; 0: none */
     struct parked_state {
         size_t count; /* bytes of its snapshot; 0: not parked */
         void *bytes;  /* NULL: they are in the file */
@@ -66,6 +84,7 @@ struct request {
 
 struct requests_options {
     struct engine_room *room;
+    struct prefix_tree *prefixes; /* the prefix cache; NULL: none */
     pthread_mutex_t *engine_lock; /* held during steps */
     uint32_t parallel;            /* active requests, at most REQUESTS_PARALLEL_MAX */
     uint32_t waiting;             /* further ones, at most; 0: any number */

@@ -27,6 +27,18 @@ void requests_end(struct requests *requests, struct request *request, const mf_e
 /* Plans and runs a step of the active requests, and asks for their next tokens. */
 void requests_step(struct requests *requests);
 
+/* The prefix cache.  Begins with what is kept of the prompt; the next position at which the prompt
+ * must stop for the cache; keeps the state, if the request stands at such a position; and at the end
+ * of its answer. */
+mf_status request_resume(struct request *request, struct prefix_tree *prefixes, mf_error *why);
+uint32_t request_next_stop(const struct request *request, const struct prefix_tree *prefixes);
+void request_keep(const struct request *request, struct prefix_tree *prefixes);
+void request_keep_answer(const struct request *request, struct prefix_tree *prefixes);
+
+/* Whether an active request is about to compute a beginning of this one's prompt; that one stops
+ * there. */
+bool request_waits_for_prefix(const struct requests *requests, const struct request *request);
+
 /* Bytes of the pool that a request holds, and that it will hold with its prompt and the tokens that
  * it is sure to get. */
 uint64_t request_held_bytes(const struct request *request);

@@ -37,7 +37,8 @@ static void add_candidate(struct candidates *candidates, struct request *request
 
 /* -------------------------------------------------------------------- before */
 
-static struct feed feed_of(struct request *request, uint32_t rows, mf_error *why)
+static struct feed feed_of(struct request *request, const struct prefix_tree *prefixes,
+                           uint32_t rows, mf_error *why)
 {
     const struct request_wishes *wishes = &request->wishes;
     uint32_t position = request->sequence.state.position;
@@ -49,7 +50,8 @@ static struct feed feed_of(struct request *request, uint32_t rows, mf_error *why
     if (request->answering) return feed;
     feed.phase = MF_PHASE_PROMPT;
     feed.tokens = wishes->prompt + position;
-    feed.count = min_size(rows, wishes->prompt_count - position);
+    feed.count = min_size(rows, request_next_stop(request, prefixes) - position);
+    feed.quiet = position + feed.count < wishes->prompt_count;
     return feed;
 }
 
@@ -63,7 +65,8 @@ static void join(struct members *members, const struct candidates *candidates)
         if (request->begun == 0) request->begun = now;
         members->list[members->count] = request;
         members->feeds[members->count] =
-            feed_of(request, candidates->jobs[i].rows, &members->whys[members->count]);
+            feed_of(request, members->requests->options.prefixes, candidates->jobs[i].rows,
+                    &members->whys[members->count]);
         members->count++;
     }
 }
@@ -77,10 +80,18 @@ static void ask_next(struct requests *requests, struct request *request)
     if (!request->answering) request->answered_first = clock_seconds();
     request->answering = true;
     request->token = calls->next(calls->user, request->sequence.logits);
-    if (request->token >= 0)
+    if (request->token >= 0) {
         request->answered++;
-    else
+    } else {
+        request_keep_answer(request, requests->options.prefixes);
         requests_end(requests, request, NULL);
+    }
+}
+
+static void go_on(struct requests *requests, struct request *request)
+{
+    request_keep(request, requests->options.prefixes);
+    if (prompt_left(request) == 0) ask_next(requests, request);
 }
 
 static void end_feed(struct members *members, size_t index)
@@ -92,8 +103,8 @@ static void end_feed(struct members *members, size_t index)
         members->requests->starved = true; /* it is tried again when there is room */
     else if (feed->status != MF_OK)
         requests_end(members->requests, request, &members->whys[index]);
-    else if (prompt_left(request) == 0)
-        ask_next(members->requests, request);
+    else
+        go_on(members->requests, request);
 }
 
 /* What the scheduler is told of a step. */

@@ -54,7 +54,8 @@ static mf_status reserve(struct feed *feed)
     mf_status status = check_tokens(feed, feed->why);
     if (status == MF_OK)
         status = sequence_reserve(&sequence->state, (uint32_t)feed->count, feed->why);
-    if (status == MF_OK && feed->count > 0) status = own_logits(sequence, feed->why);
+    if (status == MF_OK && feed->count > 0 && !feed->quiet)
+        status = own_logits(sequence, feed->why);
     sequence->progress.done = 0;
     sequence->progress.total = feed->count;
     return status;
@@ -228,7 +229,8 @@ static void gather_logits(struct feeds_step *step)
     for (size_t i = 0; i < step->count; i++) {
         struct feed *feed = step->feeds[i];
         if (feed->status == MF_OK && feed->each) feed->status = each_row(step, i);
-        if (feed->status != MF_OK || feed->done + step->parts[i].count < feed->count) continue;
+        if (feed->status != MF_OK || feed->quiet || feed->done + step->parts[i].count < feed->count)
+            continue;
         ended[count++] = i;
         if (count == LOGIT_ROWS) keep_logits(step, ended, count);
         if (count == LOGIT_ROWS) count = 0;
@@ -313,7 +315,7 @@ static void commit_feeds(struct feed *feeds, size_t count)
         struct engine_sequence *sequence = feeds[i].sequence;
         if (feeds[i].status != MF_OK || feeds[i].count == 0) continue;
         sequence_commit(&sequence->state);
-        sequence->has_logits = true;
+        sequence->has_logits = !feeds[i].quiet;
     }
 }
 

@@ -19,6 +19,7 @@ struct feed {
     size_t count;
     mf_logits_function each; /* of every row; NULL: the last one's logits are enough */
     void *user;
+    bool quiet;       /* no logits are wanted: more of the same text follows */
     mf_status status; /* out */
     mf_error *why;    /* out, after a failure; may be NULL */
     size_t done;      /* tokens computed so far; 0 at first */

@@ -555,6 +555,7 @@ static void check_requests(void)
     REFUSES(mf_request_message(NULL, request, w));
     REFUSES(mf_request_message(&message, NULL, w));
     mf_request_cancel(NULL);
+    GIVES(NULL, mf_prompt_places(NULL, NULL));
     mf_request_close(request);
     mf_scheduler_close(scheduler);
 }

@@ -200,7 +200,7 @@ static void many_give_what_each_gives_alone(void)
 /* A pool for little more than one long answer: requests are parked and come back. */
 static void a_full_pool_parks_requests_and_loses_nothing(void)
 {
-    mf_model *model = open_model(1, 640, 12 << 20);
+    mf_model *model = open_model(1, 640, 22 << 20);
     mf_scheduler_options options = MF_SCHEDULER_OPTIONS_INIT;
     mf_scheduler *scheduler;
     struct talk talks[4];
@@ -227,6 +227,100 @@ static void a_full_pool_parks_requests_and_loses_nothing(void)
     }
     CHECK(parked > 0);
     mf_scheduler_close(scheduler);
+    mf_model_close(model);
+}
+
+enum { SHARING = 5, HEAD = 400 };
+
+/* Prompts with a long common beginning, the rest of each its own. */
+static void make_prompts(int32_t prompts[SHARING][HEAD + 20])
+{
+    for (int i = 0; i < SHARING; i++)
+        for (int t = 0; t < HEAD + 20; t++)
+            prompts[i][t] = t < HEAD ? 300 + t * 7 % 900 : 300 + (t * 11 + i * 101) % 900;
+}
+
+static void submit_ids(struct talk *talk, mf_scheduler *scheduler, const int32_t *prompt)
+{
+    memset(talk, 0, sizeof *talk);
+    mf_request_options options = request_options(talk);
+    static const uint32_t breakpoint = HEAD;
+    options.prompt = NULL;
+    options.tokens = prompt;
+    options.token_count = HEAD + 20;
+    options.breakpoints = &breakpoint;
+    options.breakpoint_count = 1;
+    options.ignore_end = true;
+    CHECK(mf_request_submit(&talk->request, scheduler, &options, &why) == MF_OK);
+}
+
+/* All at once: the first computes the common beginning, the others wait for it and resume. */
+static void a_common_beginning_is_computed_once(void)
+{
+    static int32_t prompts[SHARING][HEAD + 20];
+    int32_t expected[SHARING][ANSWER];
+    struct talk talks[SHARING];
+    static const char *const modes[] = { NULL, "exact", "reuse" };
+    make_prompts(prompts);
+    for (int m = 0; m < 3; m++) {
+        mf_model_options options = MF_MODEL_OPTIONS_INIT;
+        mf_model *model;
+        uint32_t resumed = 0;
+        options.sequences = SHARING;
+        options.context_length = 512;
+        options.cache = modes[m];
+        CHECK(mf_model_open(&model, engine, path, &options, &why) == MF_OK);
+        mf_scheduler *scheduler = open_scheduler(model, SHARING, 0);
+        for (int i = 0; i < SHARING; i++) submit_ids(&talks[i], scheduler, prompts[i]);
+        for (int i = 0; i < SHARING; i++) {
+            mf_request_result result = MF_REQUEST_RESULT_INIT;
+            CHECK(mf_request_wait(talks[i].request, &result, &why) == MF_OK);
+            CHECK(talks[i].token_count == ANSWER);
+            CHECK((result.cached.reason == MF_RESUME_OFF) == (m == 0));
+            resumed += result.cached.resumed;
+            if (m == 0) memcpy(expected[i], talks[i].tokens, sizeof expected[i]);
+            CHECK(memcmp(expected[i], talks[i].tokens, sizeof expected[i]) == 0);
+            end_talk(&talks[i]);
+        }
+        CHECK(resumed == (m == 0 ? 0 : (SHARING - 1) * HEAD));
+        mf_scheduler_close(scheduler);
+        mf_model_close(model);
+    }
+}
+
+/* The places of a conversation: where the next one leaves it, whatever its template adds. */
+static void a_chat_has_places(void)
+{
+    mf_model *model = open_model(1, 512, 0);
+    mf_chat_options options = MF_CHAT_OPTIONS_INIT;
+    mf_prompt *first, *second, *other;
+    size_t count, many[3], i;
+    options.messages = "[{\"role\":\"system\",\"content\":\"Be short.\"},"
+                       "{\"role\":\"user\",\"content\":\"One?\"}]";
+    options.find_places = true;
+    CHECK(mf_chat_render(&first, mf_model_text(model), &options, &why) == MF_OK);
+    options.messages = "[{\"role\":\"system\",\"content\":\"Be short.\"},"
+                       "{\"role\":\"user\",\"content\":\"One?\"},"
+                       "{\"role\":\"assistant\",\"content\":\"Yes.\"},"
+                       "{\"role\":\"user\",\"content\":\"Two?\"}]";
+    CHECK(mf_chat_render(&second, mf_model_text(model), &options, &why) == MF_OK);
+    options.messages = "[{\"role\":\"system\",\"content\":\"Be short.\"},"
+                       "{\"role\":\"user\",\"content\":\"Another\"}]";
+    CHECK(mf_chat_render(&other, mf_model_text(model), &options, &why) == MF_OK);
+    const int32_t *ids[3] = { mf_prompt_tokens(first, &many[0]), mf_prompt_tokens(second, &many[1]),
+                              mf_prompt_tokens(other, &many[2]) };
+    const mf_prompt_place *places = mf_prompt_places(first, &count);
+    CHECK(count == 2 && places[0].place == MF_PLACE_HEAD && places[1].place == MF_PLACE_PROMPT_END);
+    for (i = 0; i < many[0] && ids[0][i] == ids[2][i]; i++) continue;
+    CHECK(places[0].position > 3 && places[0].position <= i);
+    for (i = 0; i < many[0] && ids[0][i] == ids[1][i]; i++) continue;
+    CHECK(places[1].position <= i && places[1].position + 8 > i);
+    places = mf_prompt_places(second, &count);
+    CHECK(count == 3 && places[1].place == MF_PLACE_LAST_USER);
+    CHECK(places[0].position < places[1].position && places[1].position < places[2].position);
+    mf_prompt_close(first);
+    mf_prompt_close(second);
+    mf_prompt_close(other);
     mf_model_close(model);
 }
 
@@ -361,6 +455,8 @@ int main(int argc, char **argv)
     CHECK(mf_engine_open(&engine, &options, &why) == MF_OK);
     many_give_what_each_gives_alone();
     a_full_pool_parks_requests_and_loses_nothing();
+    a_common_beginning_is_computed_once();
+    a_chat_has_places();
     a_callback_ends_a_request();
     another_thread_cancels_and_memory_comes_back();
     stops_forms_and_messages();
