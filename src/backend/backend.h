@@ -155,6 +155,7 @@ struct backend_functions {
 struct backend {
     const struct backend_functions *functions;
     enum kv_format kv_format; /* that KV_DEFAULT means */
+    bool has_open_rows;       /* it keeps rows of incomplete delta chunks (struct recurrent_view) */
     struct tracer *tracer;    /* borrowed; NULL: no tracing */
 };
 

@@ -12,6 +12,12 @@ mf_status array_reserve(void **array, size_t *capacity, size_t count, size_t siz
     if (count <= *capacity) return MF_OK;
     size_t least = max_size(FIRST_COUNT, FIRST_BYTES / size);
     size_t wanted = max_size(max_size(count, least), 2 * *capacity);
+    return array_enlarge(array, capacity, wanted, size, allocator, why);
+}
+
+mf_status array_enlarge(void **array, size_t *capacity, size_t wanted, size_t size,
+                        const mf_allocator *allocator, mf_error *why)
+{
     uint64_t bytes;
     if (!checked_multiply(&bytes, wanted, size) || bytes > SIZE_MAX / 4)
         return fail_memory(why, SIZE_MAX);

@@ -14,6 +14,10 @@ mf_status array_reserve(void **array, size_t *capacity, size_t count, size_t siz
 #define ARRAY_RESERVE(array, capacity, count, allocator, why)                                      \
     array_reserve((void **)&(array), &(capacity), (count), sizeof *(array), (allocator), (why))
 
+/* The same for a caller that decides how arrays grow: the capacity, which was less, becomes `wanted`. */
+mf_status array_enlarge(void **array, size_t *capacity, size_t wanted, size_t size,
+                        const mf_allocator *allocator, mf_error *why);
+
 /* Releases the array; NULL with a capacity of 0 is legal. */
 void array_free(void *array, size_t capacity, size_t size, const mf_allocator *allocator);
 

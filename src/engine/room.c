@@ -66,6 +66,7 @@ mf_status engine_room_init(struct engine_room *room, const struct forward_parts 
         engine_room_free(room);
         return status;
     }
+    room->pool.shape.has_open_rows = parts->backend->has_open_rows;
     uint64_t spare = spare_bytes(&room->pool.shape, sizes);
     state_pool_set_limit(&room->pool, engine_room_pool_bytes(parts->config, format, sizes) + spare);
     room->bytes = room->arena.total_bytes + bytes.backend + spare;

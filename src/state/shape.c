@@ -121,6 +121,34 @@ void state_clear_page(const struct state_shape *shape, uint8_t *page, uint32_t u
     }
 }
 
+/* From `first` on in each of `count` arrays of 16 rows of `width` floats. */
+static float *clear_open(float *rows, size_t count, size_t width, size_t first)
+{
+    for (size_t i = 0; i < count; i++, rows += DELTA_CHUNK * width)
+        memset(rows + first * width, 0, (DELTA_CHUNK - first) * width * sizeof *rows);
+    return rows;
+}
+
+void state_clear_recurrent(const struct state_shape *shape, void *state, uint32_t position,
+                           uint32_t run_start)
+{
+    const struct model_config *c = shape->config;
+    size_t used = shape->has_open_rows ? delta_open_rows(position, run_start) : 0;
+    size_t delta = delta_floats(c), conv = conv_floats(c);
+    float *part = state;
+    for (uint32_t i = 0; i < shape->recurrent_layers; i++) {
+        memset(part + delta, 0, (shape->delta_floats - delta) * sizeof *part);
+        part += shape->delta_floats;
+        float *end = clear_open(part, c->delta_key_heads, c->delta_key_width, used);
+        end = clear_open(end, c->delta_value_heads, delta_padded(c->delta_value_width), used);
+        end = clear_open(end, c->delta_value_heads, 1, used);
+        part += shape->open_floats;
+        memset(end, 0, (size_t)(part - end) * sizeof *part);
+        memset(part + conv, 0, (shape->conv_floats - conv) * sizeof *part);
+        part += shape->conv_floats;
+    }
+}
+
 size_t state_position_bytes(const struct model_config *config, enum kv_format format)
 {
     return state_shape_of(config, format).page_bytes / KV_PAGE_TOKENS;

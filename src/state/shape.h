@@ -22,6 +22,7 @@ struct state_shape {
     size_t page_bytes;
     size_t delta_floats, open_floats, conv_floats; /* of one layer, in whole cache lines */
     size_t recurrent_bytes;
+    bool has_open_rows; /* the backend keeps rows of delta chunks; set by its owner */
 };
 
 struct state_shape state_shape_of(const struct model_config *config, enum kv_format format);
@@ -38,6 +39,11 @@ struct recurrent_view state_recurrent_view(const struct state_shape *shape, uint
 
 /* Zeros for the positions of a page from `used` on. */
 void state_clear_page(const struct state_shape *shape, uint8_t *page, uint32_t used);
+
+/* Zeros for what a recurrent state of a sequence of `position` tokens holds beside its content: rows
+ * of a delta chunk that are not in use, and what is behind the ends of its parts. */
+void state_clear_recurrent(const struct state_shape *shape, void *state, uint32_t position,
+                           uint32_t run_start);
 
 /* Bytes that a token reads of its sequence's state: of the cache for each position, and fixed. */
 size_t state_position_bytes(const struct model_config *config, enum kv_format format);

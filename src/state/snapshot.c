@@ -85,8 +85,10 @@ void snapshot_write(uint8_t *out, const struct sequence *sequence, const float *
     if (sequence->page_count > 0 && h.position % KV_PAGE_TOKENS != 0)
         state_clear_page(shape, content + parts.recurrent - shape->page_bytes,
                          h.position % KV_PAGE_TOKENS);
-    if (parts.logits > parts.recurrent)
+    if (parts.logits > parts.recurrent) {
         memcpy(content + parts.recurrent, sequence->recurrent, shape->recurrent_bytes);
+        state_clear_recurrent(shape, content + parts.recurrent, h.position, sequence->run_start);
+    }
     if (logits) memcpy(content + parts.logits, logits, parts.end - parts.logits);
     h.content_checksum = checksum_of(content, h.content_bytes);
     h.header_checksum = checksum_header(&h);

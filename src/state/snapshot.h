@@ -5,7 +5,8 @@
  *
  * The header says which model and which arithmetic made the state, the sizes of all parts, and
  * checksums of itself and of what follows.  Reading checks all of that before anything is
- * changed.  Positions of the last page that the sequence does not hold are zero. */
+ * changed.  What is in pages and state beside the
+ * sequence's content is zero: the bytes depend on its tokens and their phases alone. */
 #ifndef STATE_SNAPSHOT_H
 #define STATE_SNAPSHOT_H
 

@@ -240,6 +240,49 @@ static void nothing_behind_the_end_is_saved(void **state)
     }
 }
 
+/* The same content by another way: fed at once, in parts, after another text in the same memory,
+ * forked, restored. */
+static void a_snapshot_is_a_function_of_tokens_and_phases(void **state)
+{
+    (void)state;
+    static const size_t ends[] = { 1, 15, 16, 37, PROMPT, PROMPT + 1, PROMPT + 9, TOKENS };
+    for (size_t s = 0; s < 2 * COUNT_OF(ends); s++) {
+        struct tiny_engine t, fresh;
+        int32_t tokens[TOKENS], others[TOKENS];
+        size_t counts[2], end = ends[s / 2];
+        mf_error why = { 0 };
+        open_with(&t, &tiny_odd, backends[s % 2]);
+        open_with(&fresh, &tiny_odd, backends[s % 2]);
+        tiny_tokens(tokens, &t, TOKENS);
+        for (size_t i = 0; i < TOKENS; i++) others[i] = tokens[TOKENS - 1 - i];
+        mf_sequence *one = tiny_sequence(&fresh, 0), *two = tiny_sequence(&t, 0), *fork, *restored;
+        feed_range(one, tokens, 0, end);
+        for (size_t i = 0; i < 3; i++) { /* blocks of the pool are used, and used again */
+            feed_range(two, others, 0, 47 + i);
+            mf_sequence_clear(two);
+        }
+        for (size_t i = 0; i < end; i++) feed_range(two, tokens, i, i + 1);
+        tiny_must(mf_sequence_fork(&fork, two, &why), &why);
+        feed_range(two, others, 0, 3);
+        void *first = save(one, &counts[0]), *second = save(fork, &counts[1]);
+        assert_int_equal(counts[0], counts[1]);
+        assert_memory_equal(first, second, counts[0]);
+        restored = tiny_sequence(&t, 0);
+        tiny_must(mf_sequence_load(restored, second, counts[1], &why), &why);
+        free(second);
+        second = save(restored, &counts[1]);
+        assert_memory_equal(first, second, counts[0]);
+        free(first);
+        free(second);
+        mf_sequence_close(one);
+        mf_sequence_close(two);
+        mf_sequence_close(fork);
+        mf_sequence_close(restored);
+        tiny_engine_close(&t);
+        tiny_engine_close(&fresh);
+    }
+}
+
 static void files_are_whole_or_not_there(void **state)
 {
     (void)state;
@@ -300,6 +343,7 @@ int main(void)
         cmocka_unit_test(another_model_is_refused_by_name),
         cmocka_unit_test(another_type_of_keys_and_values_is_refused_by_name),
         cmocka_unit_test(nothing_behind_the_end_is_saved),
+        cmocka_unit_test(a_snapshot_is_a_function_of_tokens_and_phases),
         cmocka_unit_test(files_are_whole_or_not_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -514,6 +514,39 @@ static void sizes_are_those_of_the_layers(void **state)
     bench_close(&b);
 }
 
+/* The tables of a sequence that grows token by token, feed by feed, and all at once take 5 bytes for
+ * each token and 1 KiB; they grow where a page begins. */
+static void tables_take_five_bytes_for_each_token(void **state)
+{
+    (void)state;
+    static const uint32_t feeds[] = { 1, 100, 5000, 40000 };
+    enum { LONG = 40000 };
+    static const int32_t many[LONG];
+    for (size_t i = 0; i < COUNT_OF(feeds); i++) {
+        struct bench b;
+        mf_error why;
+        bench_open(&b, 5); /* recurrent layers alone: no pages */
+        struct sequence s;
+        sequence_init(&s, &b.pool, LONG);
+        uint64_t states = 2 * state_block_bytes(&b.pool.shape, BLOCK_RECURRENT);
+        uint64_t before = b.heap.live_bytes;
+        while (s.position < LONG) {
+            uint64_t live = b.heap.live_bytes;
+            bool page_begins = s.position % KV_PAGE_TOKENS == 0;
+            assert_int_equal(sequence_reserve(&s, feeds[i], &why), MF_OK);
+            if (feeds[i] == 1 && !page_begins && s.position > 1)
+                assert_int_equal(b.heap.live_bytes, live);
+            sequence_step_done(&s, many, feeds[i], true);
+            sequence_commit(&s);
+            uint64_t tables = b.heap.live_bytes - before - min_size(states, b.pool.taken_bytes);
+            assert_true(tables <= 5 * (uint64_t)s.position + 1024);
+            assert_true(tables <= sequence_table_bytes(s.position));
+        }
+        sequence_free(&s);
+        bench_close(&b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -533,6 +566,7 @@ int main(void)
         cmocka_unit_test(runs_of_prompt_rows_are_known),
         cmocka_unit_test(cutting_back_finds_the_run_again),
         cmocka_unit_test(sizes_are_those_of_the_layers),
+        cmocka_unit_test(tables_take_five_bytes_for_each_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

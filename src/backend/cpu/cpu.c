@@ -152,7 +152,8 @@ mf_status backend_cpu_new(struct backend **out, const mf_allocator *allocator,
     struct cpu_backend *cpu = allocator->allocate(allocator->user, sizeof *cpu, CACHE_LINE);
     if (!cpu) return fail_memory(why, sizeof *cpu);
     *cpu = (struct cpu_backend){ .base = { .functions = &cpu_functions,
-                                           .kv_format = exact ? KV_F32 : KV_F16 },
+                                           .kv_format = exact ? KV_F32 : KV_F16,
+                                           .has_open_rows = !exact },
                                  .allocator = allocator,
                                  .pool = pool,
                                  .kernels = kernels,

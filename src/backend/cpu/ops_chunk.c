@@ -60,8 +60,7 @@ static size_t value_head_of(const struct delta_shape *shape, size_t key_head, si
 /* Rows of the chunk that the span begins in, before the span. */
 static size_t open_rows(const struct span *span)
 {
-    uint32_t aligned = span->position - span->position % DELTA_CHUNK;
-    return span->position - (span->run_start > aligned ? span->run_start : aligned);
+    return delta_open_rows(span->position, span->run_start);
 }
 
 /* Where a key head's or a value head's part of the open rows begins. */

@@ -92,6 +92,13 @@ static inline size_t delta_padded(size_t values)
     return align_up(values, 16);
 }
 
+/* Rows of the chunk that `position` lies in, before it, of a run of prompt rows. */
+static inline size_t delta_open_rows(uint32_t position, uint32_t run_start)
+{
+    uint32_t aligned = position - position % DELTA_CHUNK;
+    return position - (run_start > aligned ? run_start : aligned);
+}
+
 /* Floats that an incomplete chunk of one layer stores: k, u and γ of its rows. */
 static inline size_t delta_open_floats(size_t key_heads, size_t keys, size_t value_heads,
                                        size_t values)
