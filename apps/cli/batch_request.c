@@ -8,8 +8,6 @@
 
 enum { STOPS_MAX = 4, BIASES_MAX = 1024, DEFAULT_TOKENS_RAW = 16 };
 
-static const struct terminal nothing_shown;
-
 static const json_t *body_of(const struct batch_request *request)
 {
     return json_object_get(request->line, "body");
@@ -21,35 +19,15 @@ void batch_request_init(struct batch_request *request, const struct opened *open
     request->custom_id = json_string_value(json_object_get(line, "custom_id"));
 }
 
-static void close_parts(struct batch_request *request)
-{
-    mf_sequence_close(request->sequence);
-    mf_sampler_close(request->sampler);
-    mf_constraint_close(request->constraint);
-    mf_stops_close(request->stops);
-    request->sequence = NULL;
-    request->sampler = NULL;
-    request->constraint = NULL;
-    request->stops = NULL;
-}
-
 void batch_request_free(struct batch_request *request)
 {
-    close_parts(request);
+    mf_request_close(request->request);
     mf_prompt_close(request->prompt);
-    answer_free(&request->answer);
     free(request->tools);
     free(request->schema);
+    json_decref(request->message);
     json_decref(request->line);
     *request = (struct batch_request){ 0 };
-}
-
-static void end_request(struct batch_request *request, const char *finish)
-{
-    answer_end(&request->answer);
-    request->finish = finish;
-    request->state = REQUEST_DONE;
-    close_parts(request);
 }
 
 /* ----------------------------------------------------------------- reading */
@@ -121,39 +99,34 @@ static mf_status read_biases(mf_logit_bias *biases, mf_sampler_options *options,
     return MF_OK;
 }
 
-static mf_status open_sampler(struct batch_request *request, uint64_t seed, mf_error *why)
+/* `biases` has room for BIASES_MAX, and is borrowed by `out`. */
+static mf_status read_sampling(mf_sampler_options *out, mf_logit_bias *biases,
+                               const struct batch_request *request, uint64_t seed, mf_error *why)
 {
     const json_t *body = body_of(request);
-    const mf_text *text = mf_model_text(request->opened->model);
-    mf_logit_bias *biases = calloc(BIASES_MAX, sizeof *biases);
-    mf_sampler_options options = MF_SAMPLER_OPTIONS_INIT;
     double own_seed = (double)seed, top_k;
-    mf_status status = biases ? mf_text_sampling(text, &options, why)
-                              : fail_memory(why, BIASES_MAX * sizeof *biases);
+    mf_status status = mf_text_sampling(mf_model_text(request->opened->model), out, why);
 
-    top_k = options.top_k;
-    if (status == MF_OK) status = read_float(&options.temperature, body, "temperature", 0, 2, why);
-    if (status == MF_OK) status = read_float(&options.top_p, body, "top_p", 0, 1, why);
-    if (status == MF_OK) status = read_float(&options.min_p, body, "min_p", 0, 1, why);
+    top_k = out->top_k;
+    if (status == MF_OK) status = read_float(&out->temperature, body, "temperature", 0, 2, why);
+    if (status == MF_OK) status = read_float(&out->top_p, body, "top_p", 0, 1, why);
+    if (status == MF_OK) status = read_float(&out->min_p, body, "min_p", 0, 1, why);
     if (status == MF_OK) status = read_number(&top_k, body, "top_k", 0, 1 << 24, why);
     if (status == MF_OK)
-        status = read_float(&options.frequency_penalty, body, "frequency_penalty", -2, 2, why);
+        status = read_float(&out->frequency_penalty, body, "frequency_penalty", -2, 2, why);
     if (status == MF_OK)
-        status = read_float(&options.presence_penalty, body, "presence_penalty", -2, 2, why);
+        status = read_float(&out->presence_penalty, body, "presence_penalty", -2, 2, why);
     if (status == MF_OK) status = read_number(&own_seed, body, "seed", -9e15, 9e15, why);
-    if (status == MF_OK) status = read_biases(biases, &options, body, why);
-    options.top_k = (uint32_t)top_k;
-    options.seed = (uint64_t)(int64_t)own_seed;
-    if (status == MF_OK)
-        status = mf_sampler_open(&request->sampler, request->opened->model, &options, why);
-    free(biases);
+    if (status == MF_OK) status = read_biases(biases, out, body, why);
+    out->top_k = (uint32_t)top_k;
+    out->seed = (uint64_t)(int64_t)own_seed;
     return status;
 }
 
-static mf_status open_stops(struct batch_request *request, mf_error *why)
+static mf_status read_stops(mf_request_options *out, const char *strings[STOPS_MAX],
+                            const json_t *body, mf_error *why)
 {
-    const json_t *stop = json_object_get(body_of(request), "stop");
-    const char *strings[STOPS_MAX];
+    const json_t *stop = json_object_get(body, "stop");
     size_t count = 0;
 
     if (!stop || json_is_null(stop)) return MF_OK;
@@ -166,34 +139,25 @@ static mf_status open_stops(struct batch_request *request, mf_error *why)
         }
         strings[count++] = text;
     }
+    out->stops = strings;
+    out->stop_count = count;
     if (count == 0)
         return fail(why, MF_ERR_ARGUMENT, "\"stop\" is neither a string nor 1 to %d strings",
                     STOPS_MAX);
-    return mf_stops_open(&request->stops, strings, count, why);
+    return MF_OK;
 }
 
-/* Tokens of the answer: what the request allows, and what the context leaves. */
-static mf_status read_limit(struct batch_request *request, mf_error *why)
+static mf_status read_limit(mf_request_options *out, const struct batch_request *request,
+                            mf_error *why)
 {
     const json_t *body = body_of(request);
-    double limit = request->raw ? DEFAULT_TOKENS_RAW : INT32_MAX;
-    size_t prompt;
+    double limit = request->raw ? DEFAULT_TOKENS_RAW : 0;
     mf_status status = read_number(&limit, body, "max_tokens", 1, INT32_MAX, why);
 
     if (status == MF_OK)
         status = read_number(&limit, body, "max_completion_tokens", 1, INT32_MAX, why);
-    if (status != MF_OK) return status;
-    mf_prompt_tokens(request->prompt, &prompt);
-    size_t room = mf_sequence_context_length(request->sequence);
-    if (prompt == 0) return fail(why, MF_ERR_ARGUMENT, "the prompt is empty");
-    if (prompt > room)
-        return fail(
-            why, MF_ERR_CONTEXT_FULL,
-            "the prompt has %zu tokens, and the context has room for %zu (-c sets its size)",
-            prompt, room);
-    /* The last token need not be fed. */
-    request->limit = min_size((size_t)limit, room - prompt + 1);
-    return MF_OK;
+    out->max_tokens = (uint32_t)limit;
+    return status;
 }
 
 /* ----------------------------------------------------------- prompt and form */
@@ -216,6 +180,7 @@ static mf_status render_chat(struct batch_request *request, mf_error *why)
     options.messages = messages;
     options.tools = request->tools;
     options.variables = further;
+    options.find_places = true;
     if (status == MF_OK)
         status =
             mf_chat_render(&request->prompt, mf_model_text(request->opened->model), &options, why);
@@ -274,155 +239,132 @@ static const char *tool_choice(const json_t *body)
     return json_string_value(json_object_get(function, "name"));
 }
 
-static mf_status open_constraint(struct batch_request *request, mf_error *why)
+static void read_constraint(mf_constraint_options *out, const struct batch_request *request)
 {
     const json_t *body = body_of(request);
-    mf_constraint_options options = MF_CONSTRAINT_OPTIONS_INIT;
 
-    if (!request->schema && !request->tools) return MF_OK;
-    options.json_schema = request->schema;
-    options.tools = request->tools;
-    options.tool_choice = request->tools ? tool_choice(body) : NULL;
-    options.one_call = json_is_false(json_object_get(body, "parallel_tool_calls"));
-    options.reasoning = mf_prompt_reasoning(request->prompt);
-    return mf_constraint_open(&request->constraint, request->opened->model, &options, why);
+    out->json_schema = request->schema;
+    out->tools = request->tools;
+    out->tool_choice = request->tools ? tool_choice(body) : NULL;
+    out->one_call = json_is_false(json_object_get(body, "parallel_tool_calls"));
+    out->reasoning = mf_prompt_reasoning(request->prompt);
 }
 
-static mf_status begin(struct batch_request *request, uint64_t seed, mf_error *why)
+/* All options of a request, with what they borrow. */
+struct all_options {
+    mf_request_options request;
+    mf_sampler_options sampling;
+    mf_constraint_options constraint;
+    const char *stops[STOPS_MAX];
+    mf_logit_bias biases[BIASES_MAX];
+};
+
+static mf_status read_options(struct all_options *all, struct batch_request *request, uint64_t seed,
+                              mf_error *why)
 {
-    const mf_text *text = mf_model_text(request->opened->model);
+    mf_request_options *options = &all->request;
     mf_status status = check_fields(body_of(request), why);
-    size_t count;
 
     if (status == MF_OK) status = read_form(request, why);
     if (status == MF_OK) status = make_prompt(request, why);
-    if (status == MF_OK)
-        status = mf_sequence_open(&request->sequence, request->opened->model, NULL, why);
-    if (status == MF_OK) status = read_limit(request, why);
-    if (status == MF_OK) status = open_constraint(request, why);
-    if (status == MF_OK) status = open_stops(request, why);
-    if (status == MF_OK) status = open_sampler(request, seed, why);
+    if (status == MF_OK) status = read_limit(options, request, why);
+    if (status == MF_OK) status = read_stops(options, all->stops, body_of(request), why);
+    if (status == MF_OK) status = read_sampling(&all->sampling, all->biases, request, seed, why);
     if (status != MF_OK) return status;
-    const int32_t *ids = mf_prompt_tokens(request->prompt, &count);
-    mf_sampler_accept_prompt(request->sampler, ids, count);
-    struct answer_options options = { .terminal = &nothing_shown,
-                                      .text = text,
-                                      .family = request->raw ? NULL : mf_text_family(text),
-                                      .tools = request->tools,
-                                      .reasoning = mf_prompt_reasoning(request->prompt),
-                                      .view = REASONING_HIDE,
-                                      .stops = request->stops,
-                                      .silent = true };
-    return answer_begin(&request->answer, &options, why);
+    options->prompt = request->prompt;
+    options->sampling = &all->sampling;
+    options->family = request->raw ? NULL : mf_text_family(mf_model_text(request->opened->model));
+    options->tools = request->tools;
+    if (!request->schema && !request->tools) return MF_OK;
+    read_constraint(&all->constraint, request);
+    options->constraint = &all->constraint;
+    return MF_OK;
 }
 
-void batch_request_begin(struct batch_request *request, uint64_t seed)
+bool batch_request_submit(struct batch_request *request, mf_scheduler *scheduler, uint64_t seed,
+                          struct batch_end end)
 {
-    mf_error why = { .text = "" };
-    mf_status status = begin(request, seed, &why);
+    mf_error *why = &request->problem;
+    struct all_options *all = calloc(1, sizeof *all);
+    mf_status status = all ? MF_OK : fail_memory(why, sizeof *all);
 
-    request->state = status == MF_OK ? REQUEST_READING : REQUEST_DONE;
-    if (status == MF_OK) return;
-    request->problem = why;
-    request->problem.status = status;
-    close_parts(request);
-}
-
-/* ------------------------------------------------------------------ answering */
-
-mf_part batch_request_part(struct batch_request *request)
-{
-    mf_part part = { .sequence = request->sequence,
-                     .phase = MF_PHASE_GENERATED,
-                     .tokens = &request->token,
-                     .count = 1,
-                     .why = &request->problem };
-
-    if (request->state == REQUEST_READING) {
-        part.phase = MF_PHASE_PROMPT;
-        part.tokens = mf_prompt_tokens(request->prompt, &part.count);
+    if (status == MF_OK) {
+        all->request = (mf_request_options)MF_REQUEST_OPTIONS_INIT;
+        all->sampling = (mf_sampler_options)MF_SAMPLER_OPTIONS_INIT;
+        all->constraint = (mf_constraint_options)MF_CONSTRAINT_OPTIONS_INIT;
+        status = read_options(all, request, seed, why);
     }
-    return part;
-}
-
-/* -1: nothing can follow. */
-static int32_t pick(struct batch_request *request)
-{
-    const float *logits = mf_sequence_logits(request->sequence);
-    int32_t token;
-
-    if (!request->constraint) return mf_sampler_pick(request->sampler, logits);
-    token = mf_constraint_pick(request->constraint, request->sampler, logits,
-                               request->limit - request->count);
-    if (token >= 0) mf_constraint_accept(request->constraint, token);
-    return token;
-}
-
-void batch_request_advance(struct batch_request *request, const mf_part *part, bool alone)
-{
-    int32_t token;
-
-    if (part->status == MF_ERR_POOL_FULL && !alone) return;
-    if (part->status != MF_OK) {
-        request->problem.status = part->status;
-        request->state = REQUEST_DONE;
-        close_parts(request);
-        return;
+    if (status == MF_OK) {
+        all->request.ended = end.ended;
+        all->request.user = end.user;
+        status = mf_request_submit(&request->request, scheduler, &all->request, why);
     }
-    request->state = REQUEST_ANSWERING;
-    request->problem.status = MF_OK;
-    token = pick(request);
-    if (token < 0 || mf_model_is_end(request->opened->model, token)) {
-        end_request(request, "stop");
-        return;
-    }
-    request->token = token;
-    request->count++;
-    mf_sampler_accept(request->sampler, token);
-    if (!answer_push(&request->answer, token) || mf_constraint_is_finished(request->constraint))
-        end_request(request, "stop");
-    else if (request->count == request->limit)
-        end_request(request, "length");
+    free(all);
+    return status == MF_OK;
 }
 
 /* -------------------------------------------------------------------- results */
 
-static json_t *text_json(const struct byte_list *text)
+/* As the API has them: arguments are text. */
+static json_t *calls_new(const json_t *calls, size_t number)
 {
-    return text->count ? json_stringn(text->bytes, text->count) : json_string("");
+    json_t *list = json_array(), *call;
+    size_t index;
+
+    json_array_foreach((json_t *)calls, index, call)
+    {
+        const char *own_id = json_string_value(json_object_get(call, "id"));
+        char *arguments = text_of(json_object_get(call, "arguments")), id[48];
+        snprintf(id, sizeof id, "call_%zu_%zu", number, index);
+        json_array_append_new(list, json_pack("{s:s,s:s,s:{s:O,s:s}}", "id", own_id ? own_id : id,
+                                              "type", "function", "function", "name",
+                                              json_object_get(call, "name"), "arguments",
+                                              arguments ? arguments : "{}"));
+        free(arguments);
+    }
+    return list;
 }
 
-static json_t *choice_new(const struct batch_request *request)
+static const char *finish_name(const struct batch_request *request, bool called)
 {
-    const struct answer *answer = &request->answer;
-    const char *finish =
-        answer->calls && strcmp(request->finish, "stop") == 0 ? "tool_calls" : request->finish;
+    if (request->result.finish == MF_FINISH_LENGTH) return "length";
+    return called ? "tool_calls" : "stop";
+}
+
+static json_t *choice_new(const struct batch_request *request, size_t number)
+{
+    json_t *content = json_object_get(request->message, "content");
+    const json_t *reasoning = json_object_get(request->message, "reasoning");
+    const json_t *calls = json_object_get(request->message, "tool_calls");
+    bool called = json_array_size(calls) > 0;
+    const char *finish = finish_name(request, called);
 
     if (request->raw)
-        return json_pack("{s:i,s:o,s:n,s:s}", "index", 0, "text", text_json(&answer->content),
-                         "logprobs", "finish_reason", finish);
-    json_t *message = json_pack(
-        "{s:s,s:o,s:n}", "role", "assistant", "content",
-        answer->calls && answer->content.count == 0 ? json_null() : text_json(&answer->content),
-        "refusal");
-    if (message && answer->reasoning.count > 0)
-        json_object_set_new(message, "reasoning_content", text_json(&answer->reasoning));
-    if (message && answer->calls) json_object_set(message, "tool_calls", answer->calls);
+        return json_pack("{s:i,s:O,s:n,s:s}", "index", 0, "text", content, "logprobs",
+                         "finish_reason", finish);
+    bool silent = called && json_string_length(content) == 0;
+    json_t *message = json_pack("{s:s,s:o,s:n}", "role", "assistant", "content",
+                                silent ? json_null() : json_incref(content), "refusal");
+    if (message && json_string_length(reasoning) > 0)
+        json_object_set(message, "reasoning_content", (json_t *)reasoning);
+    if (message && called) json_object_set_new(message, "tool_calls", calls_new(calls, number));
     return json_pack("{s:i,s:o,s:n,s:s}", "index", 0, "message", message, "logprobs",
                      "finish_reason", finish);
 }
 
-static json_t *completion_new(const struct batch_request *request, const char *id)
+static json_t *completion_new(const struct batch_request *request, size_t number)
 {
-    size_t prompt = 0;
+    json_int_t prompt = request->result.prompt_tokens, answer = request->result.answer_tokens;
+    char id[48];
 
-    if (request->prompt) mf_prompt_tokens(request->prompt, &prompt);
-    return json_pack("{s:s,s:s,s:I,s:s,s:[o],s:{s:I,s:I,s:I}}", "id", id, "object",
+    snprintf(id, sizeof id, "%s-%zu", request->raw ? "cmpl" : "chatcmpl", number);
+    return json_pack("{s:s,s:s,s:I,s:s,s:[o],s:{s:I,s:I,s:I,s:{s:I}}}", "id", id, "object",
                      request->raw ? "text_completion" : "chat.completion", "created",
                      (json_int_t)time(NULL), "model", mf_model_name(request->opened->model),
-                     "choices", choice_new(request), "usage", "prompt_tokens", (json_int_t)prompt,
-                     "completion_tokens", (json_int_t)request->count, "total_tokens",
-                     (json_int_t)prompt + (json_int_t)request->count);
+                     "choices", choice_new(request, number), "usage", "prompt_tokens", prompt,
+                     "completion_tokens", answer, "total_tokens", prompt + answer,
+                     "prompt_tokens_details", "cached_tokens",
+                     (json_int_t)request->result.cached.resumed);
 }
 
 /* Of a failure of ours, or of a request that is wrong. */
@@ -441,16 +383,30 @@ static int status_code(const mf_error *problem)
     }
 }
 
-json_t *batch_request_result_new(const struct batch_request *request, size_t number)
+/* What the request came to. */
+static mf_status read_answer(struct batch_request *request, mf_error *why)
 {
-    int code = status_code(&request->problem);
-    char id[32], completion[48];
+    const char *text;
+    mf_status status;
+
+    request->result = (mf_request_result)MF_REQUEST_RESULT_INIT;
+    status = mf_request_wait(request->request, &request->result, why);
+    if (status == MF_OK) status = mf_request_message(&text, request->request, why);
+    if (status != MF_OK) return status;
+    request->message = json_loads(text, 0, NULL);
+    return request->message ? MF_OK : fail_memory(why, strlen(text));
+}
+
+json_t *batch_request_result_new(struct batch_request *request, size_t number)
+{
+    char id[32];
     json_t *body;
 
+    if (request->request) request->problem.status = read_answer(request, &request->problem);
+    int code = status_code(&request->problem);
     snprintf(id, sizeof id, "batch_req_%zu", number);
-    snprintf(completion, sizeof completion, "%s-%zu", request->raw ? "cmpl" : "chatcmpl", number);
     if (code == 200)
-        body = completion_new(request, completion);
+        body = completion_new(request, number);
     else
         body = json_pack("{s:{s:s,s:s,s:n,s:s}}", "error", "message", request->problem.text, "type",
                          code == 400 ? "invalid_request_error" : "server_error", "param", "code",

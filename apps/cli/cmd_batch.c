@@ -8,9 +8,11 @@
 #include "common/basics.h"
 #include "common/clock.h"
 
+#include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
-enum { PARALLEL_MAX = 256, PARALLEL_STANDARD = 16 };
+enum { PARALLEL_MAX = 64, PARALLEL_STANDARD = 16 };
 
 struct batch_settings {
     struct common_settings common;
@@ -33,84 +35,133 @@ static const struct option_group groups[] = {
     { "options", options, COUNT_OF(options), 0 },
 };
 
+/* A request that was submitted, or refused. */
+struct submitted {
+    struct batch_run *run;
+    struct batch_request request;
+    size_t number; /* of the line, from 1 */
+    bool ended;    /* under the run's lock */
+};
+
 /* One run of the command. */
 struct batch_run {
     const struct batch_settings *settings;
     struct opened opened;
+    mf_scheduler *scheduler;
     struct batch_input input;
     struct batch_output output;
-    struct batch_request *active[PARALLEL_MAX];
+    struct submitted *active[2 * PARALLEL_MAX];
     size_t parallel, active_count;
-    size_t next;                  /* line of the input */
-    size_t done, failed, total;   /* requests, those of earlier runs included */
-    size_t numbers[PARALLEL_MAX]; /* of the lines that are active, from 1 */
+    size_t next;                /* line of the input */
+    size_t done, failed, total; /* requests, those of earlier runs included */
     uint64_t answer_tokens;
     struct progress progress;
+    pthread_mutex_t lock;
+    pthread_cond_t one_ended;
 };
 
-/* Lines that have no result yet, until as many are active as may be. */
-static mf_status begin_requests(struct batch_run *run, mf_error *why)
+/* In the scheduler's thread. */
+static void note_end(void *user, const mf_request_result *result)
 {
-    uint64_t seed = run->settings->common.seed.value;
+    struct submitted *submitted = user;
 
-    while (run->active_count < run->parallel && run->next < run->total) {
-        json_t *line = json_array_get(run->input.lines, run->next++);
-        const char *id = json_string_value(json_object_get(line, "custom_id"));
-        if (json_object_get(run->output.done, id)) continue;
-        struct batch_request *request = malloc(sizeof *request);
-        if (!request) return fail_memory(why, sizeof *request);
-        batch_request_init(request, &run->opened, json_incref(line));
-        batch_request_begin(request, seed + run->next);
-        run->numbers[run->active_count] = run->next;
-        run->active[run->active_count++] = request;
-    }
+    (void)result;
+    pthread_mutex_lock(&submitted->run->lock);
+    submitted->ended = true;
+    pthread_cond_signal(&submitted->run->one_ended);
+    pthread_mutex_unlock(&submitted->run->lock);
+}
+
+static mf_status submit_line(struct batch_run *run, json_t *line, mf_error *why)
+{
+    struct submitted *submitted = calloc(1, sizeof *submitted);
+    uint64_t seed = run->settings->common.seed.value + run->next;
+
+    if (!submitted) return fail_memory(why, sizeof *submitted);
+    submitted->run = run;
+    submitted->number = run->next;
+    batch_request_init(&submitted->request, &run->opened, json_incref(line));
+    run->active[run->active_count++] = submitted;
+    if (!batch_request_submit(&submitted->request, run->scheduler, seed,
+                              (struct batch_end){ note_end, submitted }))
+        submitted->ended = true;
     return MF_OK;
 }
 
+/* Lines that have no result yet: twice as many as are answered at a time. */
+static mf_status submit_lines(struct batch_run *run, mf_error *why)
+{
+    mf_status status = MF_OK;
+
+    while (status == MF_OK && run->active_count < 2 * run->parallel && run->next < run->total) {
+        json_t *line = json_array_get(run->input.lines, run->next++);
+        const char *id = json_string_value(json_object_get(line, "custom_id"));
+        if (!json_object_get(run->output.done, id)) status = submit_line(run, line, why);
+    }
+    return status;
+}
+
+static bool has_ended(struct batch_run *run, const struct submitted *submitted)
+{
+    pthread_mutex_lock(&run->lock);
+    bool ended = submitted->ended;
+    pthread_mutex_unlock(&run->lock);
+    return ended;
+}
+
+static void release(struct submitted *submitted)
+{
+    batch_request_free(&submitted->request);
+    free(submitted);
+}
+
+static mf_status write_result(struct batch_run *run, struct submitted *submitted, mf_error *why)
+{
+    struct batch_request *request = &submitted->request;
+    json_t *result = batch_request_result_new(request, submitted->number);
+    mf_status status = batch_output_add(&run->output, result, why);
+
+    json_decref(result);
+    run->failed += request->problem.status != MF_OK;
+    run->answer_tokens += request->result.answer_tokens;
+    run->done++;
+    return status;
+}
+
 /* Writes the results of those that have ended, and closes the gaps. */
-static mf_status end_requests(struct batch_run *run, mf_error *why)
+static mf_status write_results(struct batch_run *run, mf_error *why)
 {
     mf_status status = MF_OK;
     size_t kept = 0;
 
     for (size_t i = 0; i < run->active_count; i++) {
-        struct batch_request *request = run->active[i];
-        if (request->state != REQUEST_DONE || status != MF_OK) {
-            run->numbers[kept] = run->numbers[i];
-            run->active[kept++] = request;
+        struct submitted *submitted = run->active[i];
+        if (status != MF_OK || !has_ended(run, submitted)) {
+            run->active[kept++] = submitted;
             continue;
         }
-        json_t *result = batch_request_result_new(request, run->numbers[i]);
-        status = batch_output_add(&run->output, result, why);
-        json_decref(result);
-        run->failed += request->problem.status != MF_OK;
-        run->answer_tokens += request->count;
-        run->done++;
-        batch_request_free(request);
-        free(request);
+        status = write_result(run, submitted, why);
+        release(submitted);
     }
     run->active_count = kept;
     progress_update(&run->progress, run->done);
     return status;
 }
 
-/* One token, or a whole prompt, for each request that is active. */
-static mf_status step(struct batch_run *run, mf_error *why)
+/* Until one has ended, or it is time to look for Ctrl-C. */
+static void wait_a_moment(struct batch_run *run)
 {
-    mf_part parts[PARALLEL_MAX];
-    size_t owners[PARALLEL_MAX], count = 0;
+    struct timespec until;
+    bool any = false;
 
-    for (size_t i = 0; i < run->active_count; i++) {
-        if (run->active[i]->state == REQUEST_DONE) continue;
-        owners[count] = i;
-        parts[count++] = batch_request_part(run->active[i]);
-    }
-    if (count == 0) return MF_OK;
-    mf_status status = mf_model_step(run->opened.model, parts, count, why);
-    if (status == MF_ERR_ARGUMENT && parts[0].status == MF_OK) return status;
-    for (size_t i = 0; i < count; i++)
-        batch_request_advance(run->active[owners[i]], &parts[i], count == 1);
-    return MF_OK;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 100000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&run->lock);
+    for (size_t i = 0; i < run->active_count; i++) any |= run->active[i]->ended;
+    if (!any) pthread_cond_timedwait(&run->one_ended, &run->lock, &until);
+    pthread_mutex_unlock(&run->lock);
 }
 
 static mf_status work(struct batch_run *run, bool *interrupted, mf_error *why)
@@ -118,13 +169,21 @@ static mf_status work(struct batch_run *run, bool *interrupted, mf_error *why)
     mf_status status = MF_OK;
 
     while (status == MF_OK && !*interrupted) {
-        status = begin_requests(run, why);
+        status = submit_lines(run, why);
         if (run->active_count == 0) break;
-        if (status == MF_OK) status = step(run, why);
-        if (status == MF_OK) status = end_requests(run, why);
+        if (status == MF_OK) wait_a_moment(run);
+        if (status == MF_OK) status = write_results(run, why);
         *interrupted = interrupt_seen();
     }
     return status;
+}
+
+static mf_status open_scheduler(struct batch_run *run, mf_error *why)
+{
+    mf_scheduler_options scheduler = MF_SCHEDULER_OPTIONS_INIT;
+
+    scheduler.parallel = (uint32_t)run->parallel;
+    return mf_scheduler_open(&run->scheduler, run->opened.model, &scheduler, why);
 }
 
 static mf_status open_batch(struct batch_run *run, const char *path, mf_error *why)
@@ -142,7 +201,9 @@ static mf_status open_batch(struct batch_run *run, const char *path, mf_error *w
     run->parallel = settings->parallel.given ? settings->parallel.value : PARALLEL_STANDARD;
     run->parallel = min_size(run->parallel, run->total - run->done);
     common.sequences = (uint32_t)run->parallel;
-    return opened_open_model(&run->opened, &common, why);
+    if (!common.cache) common.cache = "exact"; /* the same answers, common beginnings read once */
+    status = opened_open_model(&run->opened, &common, why);
+    return status == MF_OK ? open_scheduler(run, why) : status;
 }
 
 static void print_summary(const struct batch_run *run, double seconds)
@@ -177,7 +238,10 @@ static mf_status run_batch(struct batch_run *run, const char *path, bool *interr
 static int run(const void *settings_, const struct arguments *arguments)
 {
     const struct batch_settings *settings = settings_;
-    struct batch_run run = { .settings = settings, .output = { .descriptor = -1 } };
+    struct batch_run run = { .settings = settings,
+                             .output = { .descriptor = -1 },
+                             .lock = PTHREAD_MUTEX_INITIALIZER,
+                             .one_ended = PTHREAD_COND_INITIALIZER };
     mf_error why = { .text = "" };
     bool interrupted = false;
 
@@ -185,10 +249,8 @@ static int run(const void *settings_, const struct arguments *arguments)
         return usage_error(&command_batch, "the file of requests is missing");
     if (!settings->output) return usage_error(&command_batch, "-o says where the results go");
     mf_status status = run_batch(&run, arguments->values[0], &interrupted, &why);
-    for (size_t i = 0; i < run.active_count; i++) {
-        batch_request_free(run.active[i]);
-        free(run.active[i]);
-    }
+    mf_scheduler_close(run.scheduler);
+    for (size_t i = 0; i < run.active_count; i++) release(run.active[i]);
     opened_close(&run.opened);
     batch_output_close(&run.output, NULL);
     batch_input_free(&run.input);
@@ -207,7 +269,8 @@ const struct command command_batch = {
         "Each line of the file is a request as in OpenAI's batches: {\"custom_id\":…,\n"
         "\"method\":\"POST\",\"url\":\"/v1/chat/completions\",\"body\":{…}}; /v1/completions is\n"
         "known, too. Requests share steps: an expert that several of them need is read once,\n"
-        "and an answer does not depend on the others. A run that was interrupted, also by\n"
+        "as is a beginning that their prompts have in common, and an answer does not depend on\n"
+        "the others. A run that was interrupted, also by\n"
         "kill -9, goes on where it was when the command is given again.",
     .examples = "  moeflux batch -m Qwen/Qwen3-30B-A3B questions.jsonl -o answers.jsonl\n"
                 "  moeflux batch questions.jsonl -o answers.jsonl --parallel 32 -c 2048\n",

@@ -101,6 +101,17 @@ check(run.returncode == 0 and "17 of 17" in run.stderr, run.stderr)
 # One at a time gives the same answers.
 expected = {name: answer(result) for name, result in found.items()
             if result["response"]["status_code"] == 200}
+# A beginning that prompts have in common is read once.
+head = " ".join("Rule %d: be brief and kind." % i for i in range(12))
+shared = [chat("shared %d" % i, "Question %d?" % i) for i in range(4)]
+for line in shared:
+    line["body"]["messages"].insert(0, {"role": "system", "content": head})
+run = batch(write("shared", shared), "shared.out", "--parallel", "4", "-c", "512")
+check(run.returncode == 0, run.stderr)
+usages = [r["response"]["body"]["usage"] for r in results("shared.out").values()]
+cached = [u["prompt_tokens_details"]["cached_tokens"] for u in usages]
+check(sum(c > 60 for c in cached) == 3, "the common beginning is read by more than one: %s" % cached)
+
 run = batch(write("good", [q for q in questions + others if q["custom_id"] in expected]), "single",
             "--parallel", "1", "-t", "1")
 check(run.returncode == 0, run.stderr)
