@@ -14,11 +14,12 @@ mf_status many_plan_make(struct many_plan *out, const uint64_t *sequences, size_
     for (size_t i = 0; i < count && i < MANY_TESTS; i++) {
         struct many_test *test = &out->tests[out->test_count];
         *test = (struct many_test){ .sequences = (uint32_t)sequences[i] };
-        test->rates = calloc(rounds, sizeof *test->rates);
+        test->rates = calloc(2 * rounds, sizeof *test->rates);
         if (!test->rates) {
             many_plan_free(out);
-            return fail_memory(why, rounds * sizeof *test->rates);
+            return fail_memory(why, 2 * rounds * sizeof *test->rates);
         }
+        test->disk = test->rates + rounds;
         out->test_count++;
     }
     return MF_OK;
@@ -137,6 +138,8 @@ static mf_status run_round(struct group *g, struct many_test *test, mf_error *wh
 {
     mf_model_statistics before = MF_MODEL_STATISTICS_INIT, after = before;
     mf_status status = open_group(g, test->sequences, why);
+    if (status == MF_OK && g->plan->disk_probe)
+        test->disk[test->rounds_done] = g->plan->disk_probe(g->plan->probe_user);
     if (status == MF_OK) status = warm_up(g, test, why);
     mf_model_stats(g->model, &before, NULL);
     double begin = clock_seconds();
@@ -150,7 +153,8 @@ static mf_status run_round(struct group *g, struct many_test *test, mf_error *wh
     test->seconds += seconds;
     test->steps += g->plan->tokens;
     test->bytes_read += after.expert_bytes_read - before.expert_bytes_read;
-    test->misses += after.expert_misses - before.expert_misses;
+    test->bytes_wasted += after.expert_wasted_bytes - before.expert_wasted_bytes;
+    test->wait_seconds += after.expert_wait_seconds - before.expert_wait_seconds;
     return MF_OK;
 }
 
@@ -165,7 +169,9 @@ mf_status many_plan_run(struct many_plan *plan, mf_model *model,
     for (size_t i = 0; i < plan->test_count && plan->warm_up && status == MF_OK; i++) {
         struct many_test *test = &plan->tests[i];
         status = run_round(g, test, why);
-        *test = (struct many_test){ .sequences = test->sequences, .rates = test->rates };
+        *test = (struct many_test){ .sequences = test->sequences,
+                                    .rates = test->rates,
+                                    .disk = test->disk };
     }
     for (size_t round = 0; round < plan->rounds && status == MF_OK; round++) {
         for (size_t i = 0; i < plan->test_count && status == MF_OK; i++) {
@@ -199,11 +205,12 @@ struct many_bound many_bound(const struct many_plan *plan, const struct many_tes
         rows * ((double)work.state_fixed_bytes + position * (double)work.state_position_bytes);
     if (!(ceilings->memory_bytes > 0)) return out;
     double seconds = out.step_bytes / ceilings->memory_bytes;
-    double missed = test->steps ? (double)test->bytes_read / (double)test->steps : 0;
+    double disk = spread_of(test->disk, test->rounds_done).median;
+    double missed = ((double)test->bytes_read - (double)test->bytes_wasted) / (double)test->steps;
     double flops = rows * (work.token_flops + work.head_flops + position * work.pair_flops);
     double arithmetic = flops / ceilings_matrix_flops(ceilings);
-    if (ceilings->disk_bytes > 0 && missed / ceilings->disk_bytes > seconds) {
-        seconds = missed / ceilings->disk_bytes;
+    if (disk > 0 && missed / disk > seconds) {
+        seconds = missed / disk;
         out.of = "disk";
     }
     if (arithmetic > seconds) {

@@ -19,9 +19,11 @@ enum { MANY_MAX = 1024, MANY_TESTS = 16 };
 struct many_test {
     uint32_t sequences;
     double *rates; /* [rounds] tokens per second of all sequences together */
+    double *disk;  /* [rounds] bytes per second that the plan's probe gave before each */
     size_t rounds_done;
-    double seconds;
-    uint64_t steps, bytes_read, misses; /* of all rounds */
+    double seconds, wait_seconds; /* of all rounds, as are the next */
+    uint64_t steps, bytes_read;
+    uint64_t bytes_wasted; /* of these: of experts that were read ahead and not used */
     double union_experts;               /* different ones in a layer and a step, on average */
 };
 
@@ -33,6 +35,9 @@ struct many_plan {
     bool warm_up;       /* the round that is not counted */
     const int32_t *ids; /* what is fed */
     size_t id_count;
+    double (*disk_probe)(void *user); /* NULL, or asked before every round: on shared machines the
+                                         disk's rate of one minute says little about the next */
+    void *probe_user;
 };
 
 mf_status many_plan_make(struct many_plan *out, const uint64_t *sequences, size_t count,
@@ -45,7 +50,7 @@ mf_status many_plan_run(struct many_plan *plan, mf_model *model,
                         void *user, mf_error *why);
 
 /* What the machine allows: the longest of reading the step's weights from memory, its missed
- * experts from disk, and its arithmetic. */
+ * experts from disk (at the median of the rates before each round), and its arithmetic. */
 struct many_bound {
     double rate;       /* tokens per second; 0: not known */
     const char *of;    /* "memory", "disk", "bf16", … */

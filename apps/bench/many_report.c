@@ -17,6 +17,12 @@ static double bytes_per_token(const struct many_test *test)
     return tokens > 0 ? (double)test->bytes_read / tokens : 0;
 }
 
+/* Of the time: nothing could be computed because experts were being read. */
+static double waiting_share(const struct many_test *test)
+{
+    return test->seconds > 0 ? test->wait_seconds / test->seconds : 0;
+}
+
 void many_print_table(const struct many_report *report, FILE *out)
 {
     const struct many_plan *plan = report->plan;
@@ -32,16 +38,17 @@ void many_print_table(const struct many_report *report, FILE *out)
     }
     fprintf(out, "\n%u tokens for each sequence, %u deep\n", plan->tokens, plan->depth);
     fprintf(out,
-            "sequences   tokens/s   slowest … fastest   each    experts  read/token   bound\n");
+            "sequences   tokens/s   slowest … fastest   each    experts  read/token  waiting   "
+            "bound\n");
     for (size_t i = 0; i < plan->test_count; i++) {
         const struct many_test *test = &plan->tests[i];
         struct spread spread = spread_of_test(test);
         struct many_bound bound = many_bound(plan, test, report->model, &report->ceilings);
-        fprintf(out, "%9u %10.1f   %7.1f … %-7.1f %7.2f %10.1f %8.2f MB", test->sequences,
+        fprintf(out, "%9u %10.1f   %7.1f … %-7.1f %7.2f %10.1f %8.2f MB %6.0f %%", test->sequences,
                 spread.median, spread.low, spread.high, spread.median / test->sequences,
-                test->union_experts, bytes_per_token(test) / 1e6);
+                test->union_experts, bytes_per_token(test) / 1e6, 100 * waiting_share(test));
         if (bound.rate > 0)
-            fprintf(out, "   %3.0f %% of %.0f (%s)", 100 * spread.median / bound.rate, bound.rate,
+            fprintf(out, "   %3.0f %% of %.3g (%s)", 100 * spread.median / bound.rate, bound.rate,
                     bound.of);
         fputc('\n', out);
     }
@@ -57,11 +64,14 @@ json_t *many_json_new(const struct many_report *report)
         struct many_bound bound = many_bound(plan, test, report->model, &report->ceilings);
         json_array_append_new(
             tests,
-            json_pack("{s:I,s:{s:f,s:f,s:f},s:f,s:f,s:f,s:f,s:s}", "sequences",
+            json_pack("{s:I,s:{s:f,s:f,s:f},s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:s}", "sequences",
                       (json_int_t)test->sequences, "tokens_per_second", "median", spread.median,
                       "min", spread.low, "max", spread.high, "union_experts", test->union_experts,
-                      "bytes_read_per_token", bytes_per_token(test), "step_bytes", bound.step_bytes,
-                      "bound_tokens_per_second", bound.rate, "bound", bound.of));
+                      "bytes_read_per_token", bytes_per_token(test), "share_of_bytes_wasted",
+                      test->bytes_read ? (double)test->bytes_wasted / (double)test->bytes_read : 0,
+                      "share_of_time_waiting", waiting_share(test), "disk_bytes_per_second",
+                      spread_of(test->disk, test->rounds_done).median, "step_bytes",
+                      bound.step_bytes, "bound_tokens_per_second", bound.rate, "bound", bound.of));
     }
     return json_pack("{s:s,s:s,s:s,s:I,s:I,s:I,s:o}", "version", mf_version(), "model",
                      mf_model_name(report->model), "kernels", report->kernels, "threads",

@@ -356,6 +356,15 @@ static void show_many(void *progress, const struct many_test *test, size_t done)
     progress_say(progress, text, done);
 }
 
+/* Direct reads of the model's files now, bytes per second; 0: its experts are not streamed. */
+static double ask_disk(void *model)
+{
+    mf_ceilings now = MF_CEILINGS_INIT;
+
+    mf_ceilings_measure_disk(&now, model, NULL);
+    return now.disk_bytes;
+}
+
 static mf_status run_many(struct bench_run *run, struct many_plan *plan, mf_error *why)
 {
     struct terminal terminal;
@@ -419,6 +428,8 @@ static mf_status bench_sequences(struct bench_run *run, struct many_plan *plan, 
     if (status == MF_OK) status = choose_tokens(run, why);
     plan->ids = run->tokens.ids;
     plan->id_count = run->tokens.count;
+    if (!settings->no_ceilings) plan->disk_probe = ask_disk;
+    plan->probe_user = run->opened.model;
     if (status == MF_OK) status = run_many(run, plan, why);
     if (status == MF_OK) status = measure_machine(&run->ceilings, settings, &run->opened, why);
     return status == MF_OK ? show_many_report(run, plan, why) : status;

@@ -257,6 +257,7 @@ static void choose_place(struct disk *disk, struct async_read *read)
                                  .offset = block * DISK_BLOCK,
                                  .count = DISK_BLOCK,
                                  .needed = DISK_BLOCK,
+                                 .tag = (uint32_t)index,
                                  .out = disk->memory + index * DISK_BLOCK };
 }
 
@@ -293,19 +294,23 @@ mf_status ceilings_measure_disk(mf_ceilings *ceilings, const struct file *files,
                                             .files = files,
                                             .file_count = file_count,
                                             .direct = true,
-                                            .uncached = true };
+                                            .uncached = true,
+                                            .buffer_count = DISK_DEPTH };
+    const size_t bytes = (size_t)DISK_DEPTH * DISK_BLOCK;
     for (size_t i = 0; i < file_count; i++) disk.blocks += blocks_of(&files[i]);
     if (disk.blocks == 0) return MF_OK;
-    disk.memory = aligned_alloc(DISK_BLOCK, (size_t)DISK_DEPTH * DISK_BLOCK);
-    if (!disk.memory) return fail_memory(why, (size_t)DISK_DEPTH * DISK_BLOCK);
+    disk.memory = allocator_heap.allocate(NULL, bytes, DISK_BLOCK);
+    if (!disk.memory) return fail_memory(why, bytes);
     mf_status status = async_reader_new(&disk.reader, &options, why);
     double rate = 0;
     if (status == MF_OK) {
         ceilings->disk_direct = async_reader_alignment(disk.reader, 0) > 1;
+        for (uint32_t i = 0; i < DISK_DEPTH; i++)
+            async_reader_register_buffer(disk.reader, i, disk.memory + i * DISK_BLOCK, DISK_BLOCK);
         status = read_for(&disk, &rate, 0.7, why);
         async_reader_free(disk.reader); /* waits for what is under way */
     }
     raise_to(&ceilings->disk_bytes, rate);
-    free(disk.memory);
+    allocator_heap.release(NULL, disk.memory, bytes);
     return status;
 }
