@@ -129,12 +129,19 @@ void expert_store_predict(struct expert_store *store, uint32_t layer, uint32_t r
     bool on = ahead_is_on(store);
     size_t first = store->prediction_count;
     rank_predictions(store, layer, reach, experts, weights, count);
+    const struct slot_class *class =
+        &store->placement.plan.classes[class_of(store, place_of(store, layer, 0))];
+    size_t expected = slots_expected(store, class);
     slots_begin_taking(store);
-    for (size_t i = first; i < store->prediction_count; i++) {
+    /* Half of the slots remain for what is asked for: an expert that was read ahead stays until
+     * its visit, so that no step reads it twice. */
+    for (size_t i = first; i < store->prediction_count && 2 * expected < class->count; i++) {
         const struct prediction *prediction = &store->predictions[i];
         if (!on || !prefetch_trusts(&store->prefetch, reach, prediction->rank)) continue;
         float distance = prefetch_distance(&store->prefetch, reach, prediction->rank);
         if (!reading_begin(store, end, prediction->place, distance, true)) break;
+        store->slots[store->slot_of[prediction->place]].expected = store->visit + reach;
+        expected++;
         while (*end) end = &(*end)->next;
     }
     async_reader_submit(store->reader, reads);

@@ -41,7 +41,8 @@ enum slot_memory { MEMORY_FRESH, MEMORY_TOUCHED, MEMORY_REGISTERED };
 struct expert_slot {
     uint32_t place; /* layer x experts + expert that it holds or reads; NO_PLACE: empty */
     uint32_t leases;
-    uint64_t wanted; /* number of the visit that waits for it */
+    uint64_t wanted;   /* number of the visit that waits for it */
+    uint64_t expected; /* of the visit that it was read ahead for; not evicted before that */
     uint8_t state;
     bool ahead;     /* read ahead and not yet requested by a visit */
     bool inherited; /* its read had begun before the visit that waits for it */
@@ -164,6 +165,9 @@ void slots_begin_taking(struct expert_store *store);
 /* Returns an empty slot for the expert `place`, evicting one whose next use is expected more than
  * `distance` visits from now if none is empty; NO_SLOT if that is not possible either. */
 uint32_t slots_take(struct expert_store *store, uint32_t place, float distance);
+
+/* Slots of a class that were read ahead for a visit that has not begun. */
+size_t slots_expected(const struct expert_store *store, const struct slot_class *class);
 
 /* ---------------------------------------------------------- store_reading.c */
 

@@ -51,7 +51,16 @@ void slots_empty(struct expert_store *store, uint32_t index)
 
 static bool is_evictable(const struct expert_store *store, const struct expert_slot *slot)
 {
-    return slot->state == SLOT_READY && slot->leases == 0 && slot->wanted != store->visit;
+    return slot->state == SLOT_READY && slot->leases == 0 && slot->wanted != store->visit &&
+           slot->expected <= store->visit;
+}
+
+size_t slots_expected(const struct expert_store *store, const struct slot_class *class)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < class->count; i++)
+        count += store->slots[class->first_slot + i].expected > store->visit;
+    return count;
 }
 
 /* Expected visits until the slot's expert is used.  Experts read ahead, and those of the next layer

@@ -7,11 +7,13 @@
  * read engines, with and without read-ahead, one and two threads, and with files that
  * fail every so often.  Every logit of every position must be the same.
  *
- * And a piece of a prompt reads no expert twice, whatever the budget. */
+ * And a piece of a prompt, or a step of 1 to 32 sequences, reads no expert twice, whatever the
+ * budget. */
 #include "support/test.h"
 
 #include "api/handles.h"
 #include "base/status.h"
+#include "experts/store_internal.h"
 #include "support/failing_files.h"
 
 #include <stdatomic.h>
@@ -20,6 +22,7 @@
 #include <unistd.h>
 
 enum { PROMPT = 70, CHUNK = 32, DECODED = 12, POSITIONS = PROMPT + DECODED, ROUNDS = 12 };
+enum { SEQUENCES = 32 };
 
 static char path[PATH_CAPACITY];
 static int32_t tokens[POSITIONS];
@@ -40,7 +43,7 @@ static const char *const aheads[] = { NULL, "never", "always" };
 struct setting {
     uint64_t expert_bytes; /* budget for slots; 0: no limit at all */
     const char *reader;
-    uint32_t threads;
+    uint32_t threads, sequences; /* sequences 0: one */
     const char *read_ahead;
     const char *mode;
     bool unreliable; /* files that fail now and then */
@@ -103,6 +106,7 @@ static mf_status open_all(struct opened *out, const struct setting *setting, mf_
                                .read_ahead = setting->read_ahead,
                                .expert_mode = setting->mode,
                                .context_length = 128,
+                               .sequences = setting->sequences,
                                .chunk_rows = CHUNK };
     if (setting->expert_bytes) model.memory_bytes = resident_bytes + setting->expert_bytes;
     mf_status status = mf_engine_open(&out->engine, &engine, why);
@@ -189,13 +193,15 @@ static void mapped_experts_give_the_same_bits(void **state)
     }
 }
 
-/* The smallest budget that is accepted; the engine room grows with the threads. */
-static uint64_t least_bytes(uint32_t threads)
+/* The smallest budget that is accepted; it includes the engine room, which grows with the threads,
+ * and the sequences. */
+static uint64_t least_bytes(uint32_t threads, uint32_t sequences)
 {
     uint64_t refused = 0, accepted = 2 * all_bytes + (32 << 20);
     while (accepted - refused > 1) {
         struct setting setting = { .expert_bytes = refused + (accepted - refused) / 2,
-                                   .threads = threads };
+                                   .threads = threads,
+                                   .sequences = sequences };
         struct opened o;
         mf_error why = { 0 };
         mf_status status = open_all(&o, &setting, &why);
@@ -217,7 +223,7 @@ static void smallest_plan_is_one_token_and_two_slots(void **state)
     (void)state;
     struct opened o;
     mf_error why = { 0 };
-    struct setting setting = { .expert_bytes = least_bytes(1), .threads = 1 };
+    struct setting setting = { .expert_bytes = least_bytes(1, 1), .threads = 1 };
     must(open_all(&o, &setting, &why), &why);
     assert_int_equal(expert_store_sizes(o.model->experts).slots,
                      o.model->model.config.experts_per_token + 2);
@@ -227,7 +233,7 @@ static void smallest_plan_is_one_token_and_two_slots(void **state)
 static void any_budget_gives_the_same_bits(void **state)
 {
     (void)state;
-    const uint64_t leasts[] = { least_bytes(1), least_bytes(2) };
+    const uint64_t leasts[] = { least_bytes(1, 1), least_bytes(2, 1) };
     for (unsigned round = 0; round < ROUNDS; round++) {
         uint32_t threads = 1 + round / 2 % 2;
         uint64_t least = leasts[threads - 1];
@@ -244,7 +250,7 @@ static void any_budget_gives_the_same_bits(void **state)
 static void unreliable_files_give_the_same_bits(void **state)
 {
     (void)state;
-    uint64_t least = least_bytes(2);
+    uint64_t least = least_bytes(2, 1);
     for (unsigned round = 0; round < 4; round++) {
         struct setting setting = { .expert_bytes = least + round * all_bytes / 4,
                                    .threads = 1 + round % 2,
@@ -254,14 +260,19 @@ static void unreliable_files_give_the_same_bits(void **state)
     }
 }
 
-static void a_prompt_reads_no_expert_twice(void **state)
+static void count_reads(void)
 {
-    (void)state;
-    uint64_t least = least_bytes(2);
     counting_files = files_posix;
     counting_files.read = counted_read;
     counting_files.descriptor = NULL; /* every read comes by here */
     reads_done = malloc(READS_MAX * sizeof *reads_done);
+}
+
+static void a_prompt_reads_no_expert_twice(void **state)
+{
+    (void)state;
+    uint64_t least = least_bytes(2, 1);
+    count_reads();
     for (unsigned round = 0; round < 9; round++) {
         struct setting setting = { .expert_bytes = least + (uint64_t)rand() % all_bytes,
                                    .threads = 1 + round % 2,
@@ -278,6 +289,84 @@ static void a_prompt_reads_no_expert_twice(void **state)
         print_message("    %zu reads, %zu repeated\n", reads, repeated);
         assert_true(reads > 0);
         assert_int_equal(repeated, 0);
+        close_all(&o);
+    }
+    free(reads_done);
+}
+
+/* Forgets the reads that are not the last piece of an expert: a read-ahead that is given up may have
+ * begun, and is not an expert that was read. */
+static void keep_last_pieces(const struct expert_store *store)
+{
+    size_t kept = 0, count = reads_count;
+    for (size_t i = 0; i < count; i++) {
+        bool last = false;
+        for (uint32_t place = 0; place < store->layers * store->experts && !last; place++) {
+            struct expert_layout layout;
+            if (class_of(store, place) == NO_CLASS) continue; /* a dense layer */
+            reading_layout(&layout, store, place);
+            const struct expert_piece *piece = &layout.pieces[layout.piece_count - 1];
+            last = store->options.directory->files[piece->file].handle == reads_done[i].handle &&
+                   piece->offset == reads_done[i].offset;
+        }
+        if (last) reads_done[kept++] = reads_done[i];
+    }
+    reads_count = kept;
+}
+
+/* Steps of a token each, the sequences at different positions; returns how many of the experts that
+ * the step read it had read before. */
+static size_t step_together(mf_model *model, mf_sequence *const *sequences, size_t count,
+                            size_t step)
+{
+    mf_part parts[SEQUENCES];
+    int32_t ids[SEQUENCES];
+    mf_error why = { 0 };
+    for (size_t i = 0; i < count; i++) {
+        ids[i] = tokens[(7 * i + step) % POSITIONS];
+        parts[i] = (mf_part){ .sequence = sequences[i],
+                              .phase = MF_PHASE_GENERATED,
+                              .tokens = &ids[i],
+                              .count = 1,
+                              .why = &why };
+    }
+    reads_count = 0;
+    must(mf_model_step(model, parts, count, &why), &why);
+    while (reading_collect(model->experts, true)) continue;
+    keep_last_pieces(model->experts);
+    return reads_repeated();
+}
+
+static void a_step_of_many_sequences_reads_no_expert_twice(void **state)
+{
+    (void)state;
+    static const size_t counts[] = { 1, 2, 3, 4, 5, 8, 16, SEQUENCES };
+    uint64_t least = least_bytes(2, SEQUENCES);
+    count_reads();
+    for (size_t round = 0; round < 3 * COUNT_OF(counts); round++) {
+        size_t count = counts[round / 3], reads = 0, uses = 0;
+        struct setting setting = { .expert_bytes = least + all_bytes / 8 * (round % 5),
+                                   .threads = 1 + round % 2,
+                                   .sequences = SEQUENCES,
+                                   .read_ahead = aheads[round % 3],
+                                   .counted = true };
+        struct opened o;
+        mf_sequence *sequences[SEQUENCES];
+        mf_error why = { 0 };
+        must(open_all(&o, &setting, &why), &why);
+        sequences[0] = o.sequence;
+        must(mf_sequence_feed(o.sequence, MF_PHASE_PROMPT, tokens, 3, &why), &why);
+        for (size_t i = 1; i < count; i++)
+            must(mf_sequence_fork(&sequences[i], o.sequence, &why), &why);
+        for (size_t step = 0; step < 6; step++) {
+            assert_int_equal(step_together(o.model, sequences, count, step), 0);
+            reads += reads_count;
+        }
+        for (uint32_t layer = 0; layer < o.model->model.config.layer_count; layer++)
+            for (uint32_t e = 0; e < o.model->model.config.experts; e++)
+                uses += expert_store_uses(o.model->experts, layer)[e];
+        print_message("    %zu sequences: %zu uses, %zu read\n", count, uses, reads);
+        for (size_t i = 1; i < count; i++) mf_sequence_close(sequences[i]);
         close_all(&o);
     }
     free(reads_done);
@@ -352,6 +441,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(mapped_experts_give_the_same_bits),
         cmocka_unit_test(unreliable_files_give_the_same_bits),
         cmocka_unit_test(a_prompt_reads_no_expert_twice),
+        cmocka_unit_test(a_step_of_many_sequences_reads_no_expert_twice),
         cmocka_unit_test(every_read_engine_was_tried),
     };
     return cmocka_run_group_tests_name(arguments[1], tests, set_up, tear_down);
