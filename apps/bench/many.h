@@ -24,7 +24,7 @@ struct many_test {
     double seconds, wait_seconds; /* of all rounds, as are the next */
     uint64_t steps, bytes_read;
     uint64_t bytes_wasted; /* of these: of experts that were read ahead and not used */
-    double union_experts;               /* different ones in a layer and a step, on average */
+    double union_experts;  /* different ones in a layer and a step, on average */
 };
 
 struct many_plan {
