@@ -252,6 +252,10 @@ typedef struct mf_model_options {
                                    NULL or "off": none */
     uint64_t cache_bytes;       /* that it may take, which the pool has more; 0: what sequences
                                    leave of the pool */
+    const char *cache_directory; /* it is written there, too, and found again by later processes;
+                                   NULL: memory only.  Where another process uses the directory: a
+                                   warning, and memory only */
+    uint64_t cache_disk_bytes;   /* that the directory may take; 0: 20 GiB */
     const char *kv_type; /* how keys and values are stored: "f32", "f16", or "q8", bytes with a
                                    scale for 32 of them; NULL: f16, in the reference f32.  It changes
                                    results (docs/numerics.md) */
@@ -911,6 +915,10 @@ typedef struct mf_model_statistics {
     uint64_t cache_requests;
     uint64_t cache_asked_tokens, cache_matched_tokens, cache_resumed_tokens;
     uint64_t cache_pages_evicted, cache_checkpoints_evicted;
+    /* Its directory: bytes and files there now, bytes read and written so far, and files that were
+     * damaged and removed. */
+    uint64_t cache_disk_bytes, cache_disk_files;
+    uint64_t cache_disk_read_bytes, cache_disk_written_bytes, cache_disk_damaged;
 } mf_model_statistics;
 #define MF_MODEL_STATISTICS_INIT MF_SIZED(mf_model_statistics)
 

@@ -20,19 +20,88 @@ _Static_assert((int)MF_RESUME_DIFFERS == (int)PREFIX_DIFFERS, "the same reasons"
 _Static_assert((int)MF_RESUME_GENERATED == (int)PREFIX_GENERATED, "the same reasons");
 _Static_assert((int)MF_RESUME_WHOLE == (int)PREFIX_WHOLE, "the same reasons");
 
+#define DISK_BYTES ((uint64_t)20 << 30)
+
+/* Everything that changes the bytes of a page or of a recurrent state. */
+struct cache_identity {
+    struct snapshot_identity made;
+    uint64_t page_bytes, recurrent_bytes;
+    uint32_t cached_layers, recurrent_layers, kv_format, page_tokens;
+};
+
+static mf_status open_root(mf_model *model, mf_error *why)
+{
+    const struct state_shape *shape = &model->room.pool.shape;
+    struct cache_identity identity = { .page_bytes = shape->page_bytes,
+                                       .recurrent_bytes = shape->recurrent_bytes,
+                                       .cached_layers = shape->cached_layers,
+                                       .recurrent_layers = shape->recurrent_layers,
+                                       .kv_format = shape->format,
+                                       .page_tokens = KV_PAGE_TOKENS };
+    mf_status status = api_identify(&identity.made, model, why);
+    if (status != MF_OK) return status;
+    return cache_store_root(&model->disk.root, model->disk.store, &identity, sizeof identity,
+                            mf_model_name(model), why);
+}
+
+static mf_status open_directory(mf_model *model, const mf_model_options *options, mf_error *why)
+{
+    struct state_pool *pool = &model->room.pool;
+    bool held;
+    struct cache_store_options own = { .directory = options->cache_directory,
+                                       .limit_bytes = options->cache_disk_bytes
+                                                          ? options->cache_disk_bytes
+                                                          : DISK_BYTES,
+                                       .allocator = &model->engine->allocator };
+    if (pool->shape.cached_layers == 0) return MF_OK; /* pages are what files hang from */
+    model->disk.pool = pool;
+    mf_status status = cache_store_open(&model->disk.store, &held, &own, why);
+    if (status == MF_OK && held)
+        log_note(&model->engine->logger, MF_LOG_WARNING,
+                 "the cache directory %.256s is in use by another process: the cache is in memory "
+                 "only",
+                 options->cache_directory);
+    return status == MF_OK && !held ? open_root(model, why) : status;
+}
+
 mf_status api_open_cache(mf_model *model, const mf_model_options *options, mf_error *why)
 {
     const char *name = options->cache ? options->cache : "off";
     struct prefix_options own = { .exact = strcmp(name, "exact") == 0,
                                   .limit_bytes = options->cache_bytes };
     struct state_pool *pool = &model->room.pool;
-    if (strcmp(name, "off") == 0) return MF_OK;
+    mf_status status = MF_OK;
+    if (strcmp(name, "off") == 0) {
+        if (!options->cache_directory) return MF_OK;
+        return fail(why, MF_ERR_ARGUMENT, "a cache directory needs a cache: exact or reuse");
+    }
     if (!own.exact && strcmp(name, "reuse") != 0)
         return fail(why, MF_ERR_ARGUMENT,
                     "the cache \"%.32s\" is not known; there are exact, reuse and off", name);
     model->cache_bytes = options->cache_bytes;
     state_pool_set_limit(pool, state_pool_sizes(pool).limit_bytes + model->cache_bytes);
+    if (options->cache_directory) status = open_directory(model, options, why);
+    if (status != MF_OK) return status;
+    own.disk = model->disk.store ? &model->disk : NULL;
     return prefix_tree_new(&model->prefixes, pool, &own, why);
+}
+
+/* The store first: what it writes are blocks of the pool. */
+void api_close_cache(mf_model *model)
+{
+    cache_store_close(model->disk.store);
+    prefix_tree_free(model->prefixes);
+}
+
+static void count_disk(mf_model_statistics *out, const mf_model *model)
+{
+    if (!model->disk.store) return;
+    struct cache_store_statistics statistics = cache_store_statistics(model->disk.store);
+    out->cache_disk_bytes = statistics.directory_bytes;
+    out->cache_disk_files = statistics.records;
+    out->cache_disk_read_bytes = statistics.bytes_read;
+    out->cache_disk_written_bytes = statistics.bytes_written;
+    out->cache_disk_damaged = statistics.damaged;
 }
 
 void api_count_cache(mf_model_statistics *out, const mf_model *model)
@@ -48,6 +117,7 @@ void api_count_cache(mf_model_statistics *out, const mf_model *model)
     out->cache_resumed_tokens = statistics.resumed_tokens;
     out->cache_pages_evicted = statistics.pages_evicted;
     out->cache_checkpoints_evicted = statistics.checkpoints_evicted;
+    count_disk(out, model);
 }
 
 mf_resumed api_resumed(const struct prefix_match *match, const struct prefix_tree *tree)

@@ -7,7 +7,8 @@
 #include "engine/step.h"
 #include "model/families.h"
 #include "model/model.h"
-#include "state/prefix.h"
+#include "state/prefix_disk.h"
+#include "state/snapshot.h"
 
 #include <pthread.h>
 
@@ -47,6 +48,7 @@ struct mf_model {
     uint64_t policy_bytes;        /* tables of the expert cache's policy */
     uint64_t cache_bytes;         /* that the pool has more for the prefix cache */
     struct prefix_tree *prefixes; /* the prefix cache; NULL: none */
+    struct prefix_disk disk;      /* and its directory; store NULL: memory only */
     pthread_mutex_t fingerprint_lock;
     char fingerprint[33]; /* of the weights; "": not yet asked for */
 };
@@ -106,7 +108,11 @@ void api_widen_pool(mf_model *model);
 
 /* The prefix cache of the options, on the pool of the engine room. */
 mf_status api_open_cache(mf_model *model, const mf_model_options *options, mf_error *why);
+void api_close_cache(mf_model *model);
 void api_count_cache(mf_model_statistics *out, const mf_model *model);
+
+/* What must be the same for a state to mean the same. */
+mf_status api_identify(struct snapshot_identity *out, mf_model *model, mf_error *why);
 
 /* mf_model_open for any source; the options are as api_options_in gives them. */
 mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,

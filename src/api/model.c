@@ -196,7 +196,7 @@ void mf_model_close(mf_model *model)
     if (!model) return;
     mf_engine *engine = model->engine;
     expert_store_free(model->experts);
-    prefix_tree_free(model->prefixes);
+    api_close_cache(model);
     engine_room_free(&model->room);
     model_close(&model->model);
     model_text_clear(&model->text.parts);

@@ -4,7 +4,6 @@
 #include "base/disk.h"
 #include "base/status.h"
 #include "model/fingerprint.h"
-#include "state/snapshot.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +23,7 @@ static mf_status find_fingerprint(mf_model *model, mf_error *why)
     return status;
 }
 
-static mf_status identify(struct snapshot_identity *out, mf_model *model, mf_error *why)
+mf_status api_identify(struct snapshot_identity *out, mf_model *model, mf_error *why)
 {
     const mf_engine *engine = model->engine;
     char arithmetic[sizeof out->arithmetic + 1];
@@ -59,7 +58,7 @@ mf_status mf_sequence_save(const mf_sequence *sequence, void *out, size_t capaci
     if (capacity < bytes)
         return fail(why, MF_ERR_BUFFER_SIZE, "the snapshot has %llu bytes, the buffer %zu",
                     (unsigned long long)bytes, capacity);
-    mf_status status = identify(&identity, sequence->model, why);
+    mf_status status = api_identify(&identity, sequence->model, why);
     if (status != MF_OK) return status;
     snapshot_write(out, &sequence->sequence.state, logits_of(sequence), &identity);
     if (written) *written = (size_t)bytes;
@@ -75,7 +74,7 @@ mf_status mf_sequence_load(mf_sequence *sequence, const void *bytes, size_t coun
     struct state_pool *pool = &own->room->pool;
     struct sequence state;
     float *logits;
-    mf_status status = identify(&identity, sequence->model, why);
+    mf_status status = api_identify(&identity, sequence->model, why);
     if (status != MF_OK) return status;
     sequence_init(&state, pool, own->state.capacity);
     status = snapshot_read(&state, &logits, bytes, count, &identity, why);

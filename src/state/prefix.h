@@ -64,10 +64,13 @@ struct prefix_match {
     enum prefix_reason reason; /* why not more than `matched` */
 };
 
+struct prefix_disk; /* prefix_disk.h */
+
 struct prefix_options {
     bool exact;
     uint64_t limit_bytes;      /* of blocks and tables; 0: what the pool has to spare */
     const struct clock *clock; /* of the value of what is kept; NULL: the system's */
+    struct prefix_disk *disk;  /* borrowed; NULL: memory only */
 };
 
 struct prefix_statistics {

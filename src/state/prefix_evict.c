@@ -10,6 +10,8 @@
  * without, the page of a leaf.  Tokens without a page go when tables take too much. */
 #include "state/prefix_node.h"
 
+#include "state/prefix_disk.h"
+
 #include <math.h>
 
 /* Seconds after which a hit counts half. */
@@ -241,12 +243,21 @@ bool prefix_make_room(struct prefix_tree *tree, uint64_t bytes)
     return true;
 }
 
-uint64_t prefix_reclaim(void *user, uint64_t bytes)
+static uint64_t evict_unshared(struct prefix_tree *tree, uint64_t bytes)
 {
-    struct prefix_tree *tree = user;
     uint64_t given = 0, more = 1;
     pthread_mutex_lock(&tree->lock);
     for (; given < bytes && more > 0; given += more) more = evict_blocks(tree, true);
     pthread_mutex_unlock(&tree->lock);
+    return given;
+}
+
+uint64_t prefix_reclaim(void *user, uint64_t bytes)
+{
+    struct prefix_tree *tree = user;
+    uint64_t given = evict_unshared(tree, bytes);
+    /* Blocks that are being written are shared until that is done. */
+    if (given == 0 && tree->options.disk && prefix_disk_wait(tree->options.disk))
+        given = evict_unshared(tree, bytes);
     return given;
 }

@@ -2,6 +2,7 @@
 #include "state/prefix_node.h"
 
 #include "base/status.h"
+#include "state/prefix_disk.h"
 
 /* A request of fewer tokens than SHORT_TOKENS behind the last checkpoint is short; a checkpoint
  * that saves fewer than LEAST_TOKENS is not worth its memory. */
@@ -11,8 +12,9 @@ enum { SHORT_TOKENS = 256, LEAST_TOKENS = 64 };
 struct keeping {
     struct prefix_tree *tree;
     const struct sequence *sequence;
-    uint32_t count; /* of its tokens that are kept */
-    bool pages;     /* and their pages */
+    uint32_t count;  /* of its tokens that are kept */
+    bool pages;      /* and their pages */
+    bool checkpoint; /* and its state */
     double now;
 };
 
@@ -291,6 +293,7 @@ static mf_status keep(struct keeping *keeping, enum prefix_place place, mf_error
         tree->statistics.refused++;
         checkpoint = false;
     }
+    keeping->checkpoint = checkpoint;
     keeping->pages = prefix_has_pages(tree) && (checkpoint || !recurrent);
     struct prefix_node *last = keep_path(keeping, &status, why);
     if (status == MF_OK && checkpoint) {
@@ -304,6 +307,17 @@ static mf_status keep(struct keeping *keeping, enum prefix_place place, mf_error
     return status;
 }
 
+mf_status prefix_keep_in_memory(struct prefix_tree *tree, const struct sequence *sequence,
+                                enum prefix_place place, mf_error *why)
+{
+    struct keeping keeping = { .tree = tree, .sequence = sequence };
+    pthread_mutex_lock(&tree->lock);
+    keeping.now = clock_now(tree->options.clock);
+    mf_status status = keep(&keeping, place, why);
+    pthread_mutex_unlock(&tree->lock);
+    return status;
+}
+
 mf_status prefix_tree_keep(struct prefix_tree *tree, const struct sequence *sequence,
                            enum prefix_place place, mf_error *why)
 {
@@ -313,5 +327,7 @@ mf_status prefix_tree_keep(struct prefix_tree *tree, const struct sequence *sequ
     keeping.now = clock_now(tree->options.clock);
     mf_status status = keep(&keeping, place, why);
     pthread_mutex_unlock(&tree->lock);
+    if (status == MF_OK && tree->options.disk && keeping.pages)
+        prefix_disk_keep(tree->options.disk, sequence, keeping.count, keeping.checkpoint, place);
     return status;
 }

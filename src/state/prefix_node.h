@@ -72,6 +72,10 @@ static inline uint32_t prefix_filled(const struct prefix_tree *tree, const struc
 /* The nearest checkpoint before this one on its path; NULL: none. */
 struct prefix_checkpoint *prefix_checkpoint_before(const struct prefix_checkpoint *checkpoint);
 
+/* prefix_tree_keep without the disk; without the lock. */
+mf_status prefix_keep_in_memory(struct prefix_tree *tree, const struct sequence *sequence,
+                                enum prefix_place place, mf_error *why);
+
 /* One use more, now. */
 void prefix_use_again(struct prefix_use *use, double now);
 

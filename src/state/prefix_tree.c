@@ -2,6 +2,7 @@
 #include "state/prefix_node.h"
 
 #include "base/status.h"
+#include "state/prefix_disk.h"
 
 mf_status prefix_tree_new(struct prefix_tree **out, struct state_pool *pool,
                           const struct prefix_options *options, mf_error *why)
@@ -192,6 +193,27 @@ static void count_lookup(struct prefix_tree *tree, const struct lookup *lookup)
     statistics->resumed_tokens += lookup->match.resumed;
 }
 
+/* Reads into the tree what only the disk has of the request. */
+static void read_from_disk(struct prefix_tree *tree, const struct lookup *request)
+{
+    const struct prefix_disk *disk = tree->options.disk;
+    struct lookup known = *request;
+    struct sequence sequence;
+    enum prefix_place place;
+    pthread_mutex_lock(&tree->lock);
+    find(&known, tree);
+    pthread_mutex_unlock(&tree->lock);
+    if (known.match.resumed == request->count) return;
+    sequence_init(&sequence, tree->pool, request->count);
+    if (prefix_disk_load(&sequence, &place, disk, request->tokens, request->count,
+                         known.match.resumed, tree->options.exact)) {
+        /* It paid once: it is not asked again whether it does. */
+        if (place == PREFIX_NO_PLACE || place > PREFIX_JUNCTION) place = PREFIX_JUNCTION;
+        prefix_keep_in_memory(tree, &sequence, place, NULL);
+    }
+    sequence_free(&sequence);
+}
+
 mf_status prefix_tree_resume(struct prefix_match *out, struct prefix_tree *tree,
                              struct sequence *sequence, const int32_t *tokens, uint32_t count,
                              mf_error *why)
@@ -206,6 +228,7 @@ mf_status prefix_tree_resume(struct prefix_match *out, struct prefix_tree *tree,
         return fail(why, MF_ERR_ARGUMENT, "the sequence holds %u tokens, and must be empty",
                     sequence->position);
     sequence_clear(sequence); /* also of a checkpoint at its beginning */
+    if (tree->options.disk && lookup.count > 0) read_from_disk(tree, &lookup);
     pthread_mutex_lock(&tree->lock);
     find(&lookup, tree);
     if (lookup.resume) status = adopt(sequence, &lookup, why);
@@ -215,5 +238,7 @@ mf_status prefix_tree_resume(struct prefix_match *out, struct prefix_tree *tree,
         *out = lookup.match;
     }
     pthread_mutex_unlock(&tree->lock);
+    if (status == MF_OK && tree->options.disk && sequence->position > 0)
+        prefix_disk_touch(tree->options.disk, sequence);
     return status;
 }

@@ -376,6 +376,16 @@ void cache_store_each(struct cache_store *store, const struct cache_key *root,
     pthread_mutex_unlock(&store->lock);
 }
 
+void cache_store_children(struct cache_store *store, const struct cache_key *parent,
+                          cache_each_function function, void *user)
+{
+    pthread_mutex_lock(&store->lock);
+    const struct entry *top = table_find(&store->table, parent);
+    for (const struct entry *entry = top ? top->children : NULL; entry; entry = entry->next)
+        function(user, &entry->record);
+    pthread_mutex_unlock(&store->lock);
+}
+
 void cache_store_flush(struct cache_store *store)
 {
     pthread_mutex_lock(&store->lock);

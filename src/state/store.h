@@ -96,6 +96,10 @@ typedef void (*cache_each_function)(void *user, const struct cache_record *recor
 void cache_store_each(struct cache_store *store, const struct cache_key *root,
                       cache_each_function function, void *user);
 
+/* The same for what is directly below a page or a root, queued records included. */
+void cache_store_children(struct cache_store *store, const struct cache_key *parent,
+                          cache_each_function function, void *user);
+
 /* Called once, by the store's thread, when the payload is on disk or will never be. */
 typedef void (*cache_done_function)(void *user, mf_status status);
 

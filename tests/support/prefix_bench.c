@@ -27,7 +27,9 @@ void prefix_bench_open(struct prefix_bench *bench, const struct prefix_bench_opt
                                      pool_bytes, &why),
                      MF_OK);
     if (!options->no_tree) {
-        struct prefix_options own = { options->exact, options->limit_bytes, &bench->clock };
+        struct prefix_options own = { .exact = options->exact,
+                                      .limit_bytes = options->limit_bytes,
+                                      .clock = &bench->clock };
         assert_int_equal(prefix_tree_new(&bench->tree, &bench->pool, &own, &why), MF_OK);
     }
     tiny_model_free(&tiny);
