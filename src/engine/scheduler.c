@@ -26,6 +26,9 @@
 /* Clients whose times differ by less are equal. */
 #define CLIENT_QUANTUM_SECONDS 1.0
 
+/* Part of the deadline up to which a step is short. */
+#define SHORT_STEP 0.5
+
 /* A step beside decode rows must be this much faster to be preferred to one with pauses, in which
  * the decoders get their tokens sooner. */
 #define BESIDE_ADVANTAGE 1.1
@@ -304,7 +307,9 @@ static uint32_t fit_prompt_rows(struct scheduler *s, const struct prompt_room *r
     double seconds = PLAN_MARGIN * room->deadline;
     uint32_t most = rows_beside(s, room, seconds);
     uint32_t now = rows_beside(s, room, seconds - waited);
-    if (now >= room->available) return now;
+    /* What is left of a prompt goes beside the decode rows where that is no long step. */
+    bool is_short = scheduler_predict(s, room->decode_rows, now) <= SHORT_STEP * room->deadline;
+    if (now >= room->available && is_short) return now;
     if (s->options.pause_rows > 0) {
         double rate, beside = most / scheduler_predict(s, room->decode_rows, most);
         uint32_t paused = rows_with_pauses(&rate, s, room);
