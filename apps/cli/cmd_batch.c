@@ -27,6 +27,11 @@ static const struct option options[] = {
               "are there are not done again" },
     { 0, "parallel", OPTION_COUNT, offsetof(struct batch_settings, parallel), "N",
       .help = "requests at a time; default 16", .low = 1, .high = PARALLEL_MAX },
+    { 0, "cache-dir", OPTION_TEXT, offsetof(struct batch_settings, common.cache_directory), "DIR",
+      .help = "keep beginnings of prompts in this directory, for later runs, too; it is made if it "
+              "is not there, see `moeflux cache`" },
+    { 0, "cache-disk", OPTION_SIZE, offsetof(struct batch_settings, common.cache_disk_bytes),
+      "SIZE", .help = "what --cache-dir may take; default: 20G" },
     { 'q', "quiet", OPTION_FLAG, offsetof(struct batch_settings, quiet), NULL,
       .help = "no summary at the end" },
 };

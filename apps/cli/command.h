@@ -19,6 +19,8 @@ struct common_settings {
     const char *expert_mode, *read_ahead, *reader;
     bool no_checksums;
     const char *cache; /* of beginnings of texts; NULL: none */
+    const char *cache_directory;
+    struct maybe_count cache_disk_bytes;
     bool stats, stats_json;
     const char *trace;  /* file, or NULL */
     uint32_t sequences; /* that the command will use at a time; 0: one */

@@ -42,7 +42,9 @@ static mf_status open_parts(struct opened *out, const struct common_settings *se
                                .skip_checksums = settings->no_checksums,
                                .sequences = settings->sequences,
                                .kv_type = settings->kv,
-                               .cache = settings->cache };
+                               .cache = settings->cache,
+                               .cache_directory = settings->cache_directory,
+                               .cache_disk_bytes = settings->cache_disk_bytes.value };
     mf_status status = model_path_resolve(out->path, settings->model, why);
 
     if (status == MF_OK && settings->trace) {
