@@ -26,7 +26,7 @@ cc -o "$place/shared" "$place/stranger.c" $(pkg-config --cflags --libs moeflux)
 LD_LIBRARY_PATH=$libraries "$place/shared"
 
 # The programs of docs/api.md, built as the page says and run against the small model.
-for program in chat schema tool_call fork plan cancel; do
+for program in chat schema tool_call fork requests plan cancel; do
     cc -Wall -Wextra -Werror -o "$place/$program" "$MOEFLUX_SOURCE/examples/$program.c" \
         $(pkg-config --cflags --libs moeflux)
 done
@@ -44,6 +44,7 @@ says 'Tokyo' chat "$model" '[{"role":"user","content":"What is the capital of Ja
 says '^{ *"name": *".*", *"age": *[0-9]* *}$' schema "$model" 'Invent a person.'
 says '^call: get_weather$' tool_call "$model"
 says '^arguments: {"unit":' tool_call "$model"
+says 'Paris' requests "$model" 'What is the capital of France?' 'Name a colour.'
 says '^The capital of Japan is' fork "$model" 'The capital of Japan'
 [ "$(wc -l <"$place/said")" -ge 3 ] || { echo "fork printed fewer than 3 texts"; exit 1; }
 says '^experts .* MiB$' plan "$model" 64
