@@ -42,7 +42,7 @@ static size_t value_stride(const struct kernel_case *what)
 
 struct cache {
     uint16_t *keys, *values; /* pages */
-    const uint16_t **key_pages, **value_pages;
+    const void **key_pages, **value_pages;
 };
 
 static struct cache cut_cache(struct case_cutter *cutter, const struct kernel_case *what)
@@ -171,7 +171,7 @@ static void double_row(const struct case_task *t, const struct cache *c, size_t 
     double weights[DEPTH_MAX], most = -INFINITY, sum = 0;
     size_t n = t->what.n, m = t->what.m, stride = value_stride(&t->what);
     for (size_t p = 0; p < seen; p++) {
-        const uint16_t *key = c->key_pages[p / ATTEND_TILE] + p % ATTEND_TILE;
+        const uint16_t *page = c->key_pages[p / ATTEND_TILE], *key = page + p % ATTEND_TILE;
         weights[p] = 0;
         for (size_t i = 0; i < n; i++)
             weights[p] += (double)t->in[2][r * n + i] * (double)f32_from_f16(key[i * ATTEND_TILE]);
@@ -182,7 +182,8 @@ static void double_row(const struct case_task *t, const struct cache *c, size_t 
         double *out = &t->expected[r * m + i];
         *out = 0;
         for (size_t p = 0; p < seen; p++) {
-            const uint16_t *value = c->value_pages[p / ATTEND_TILE] + p % ATTEND_TILE * stride;
+            const uint16_t *page = c->value_pages[p / ATTEND_TILE];
+            const uint16_t *value = page + p % ATTEND_TILE * stride;
             *out += weights[p] / sum * (double)f32_from_f16(value[i]);
         }
     }

@@ -153,7 +153,7 @@ static uint32_t block_heads(const struct absorption *a, uint32_t first)
 static void attend_blocks(const struct absorption *a, size_t i, size_t index, struct share blocks)
 {
     const struct cpu_job *job = a->job;
-    const uint16_t *keys[STRETCH_PAGES], *values[STRETCH_PAGES];
+    const void *keys[STRETCH_PAGES], *values[STRETCH_PAGES];
     size_t page_words = KV_PAGE_TOKENS * a->stored;
     float *scores = job->scratch;
     uint16_t *turned = (uint16_t *)(void *)(scores + HEAD_BLOCK * STRETCH);

@@ -153,17 +153,23 @@ static struct attend_stretch attend_stretch(const struct cpu_job *job,
                                             float *memory)
 {
     struct attend_stretch s = stretch_of(job, item);
-    const uint16_t *keys[STRETCH_PAGES], *values[STRETCH_PAGES];
+    const void *keys[STRETCH_PAGES], *values[STRETCH_PAGES];
     float *pages = job->scratch + s.heads * STRETCH;
     s.count = min_size(STRETCH, item->positions - index * STRETCH);
     s.scores = job->scratch;
     s.keys = keys;
     s.values = values;
+    s.q8 = item->kv->format == KV_Q8;
     place_results(&s, memory);
     for (size_t p = 0; p * KV_PAGE_TOKENS < s.count; p++) {
+        size_t position = index * STRETCH + p * KV_PAGE_TOKENS;
+        if (s.q8) {
+            keys[p] = cpu_kv_head(item->kv, true, position, item->kv_head, s.key_width).page;
+            values[p] = cpu_kv_head(item->kv, false, position, item->kv_head, s.key_width).page;
+            continue;
+        }
         struct page page =
-            load_page(job, item->kv, item->kv_head, index * STRETCH + p * KV_PAGE_TOKENS,
-                      pages + p * page_floats(s.key_width));
+            load_page(job, item->kv, item->kv_head, position, pages + p * page_floats(s.key_width));
         keys[p] = page.keys;
         values[p] = page.values;
     }

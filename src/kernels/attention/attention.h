@@ -44,13 +44,14 @@ struct attend_tile {
     uint32_t count;         /* valid positions; the others are not read */
 };
 
-/* Heads of one row over consecutive pages; keys and values of a page as in a tile. */
+/* Heads of one row over consecutive pages; keys and values of a page as in a tile, or in a q8_tile. */
 struct attend_stretch {
     const float *queries; /* [heads][key_width] */
     size_t heads, key_width, value_width;
-    const uint16_t *const *keys, *const *values; /* [ceil(count / 64)] pages */
-    size_t value_stride;                         /* numbers between two positions' values */
-    size_t count;                                /* positions */
+    const void *const *keys, *const *values; /* [ceil(count / 64)] pages */
+    bool q8;                                 /* they are q8_tiles, value_stride their width */
+    size_t value_stride;                     /* numbers between two positions' values */
+    size_t count;                            /* positions */
     float scale;
     float *scores; /* scratch: [heads][count up to a multiple of 64] */
     /* Results: the greatest score, Σ e^(score - greatest), and that sum over values. */

@@ -170,21 +170,40 @@ struct heads {
     size_t first, padded; /* positions, up to a multiple of 64 */
 };
 
-/* scores of one page; `count` (of heads) is a constant where this is inlined. */
-LANES_INLINE void score_page(const struct heads *h, size_t page, int count)
+/* Numbers of `from`, a page's keys or values, from `at` on. */
+LANES_INLINE part load_part(const void *from, size_t at, bool q8)
+{
+    return q8 ? part_from_signed((const int8_t *)from + at)
+              : part_from_f16((const uint16_t *)from + at);
+}
+
+/* Scales of a q8 page of this width, for the group of `channel`: [64] */
+LANES_INLINE const uint16_t *scales_of(const void *page, size_t width, size_t channel)
+{
+    const int8_t *scales = (const int8_t *)page + width * ATTEND_TILE;
+    return (const uint16_t *)(const void *)scales + channel / Q8_GROUP * ATTEND_TILE;
+}
+
+/* scores of one page; `count` (of heads) and `q8` are constants where this is inlined. */
+LANES_INLINE void score_page(const struct heads *h, size_t page, int count, bool q8)
 {
     const struct attend_stretch *s = h->stretch;
     const float *q = s->queries + h->first * s->key_width;
     float *out = s->scores + h->first * h->padded + page * ATTEND_TILE;
     bool page_follows = (page + 1) * ATTEND_TILE < s->count;
+    const uint8_t *next = page_follows ? s->keys[page + 1] : s->values[0];
     for (size_t p = 0; p < ATTEND_TILE; p += SIDE * LANES) {
-        part sums[HEADS][SIDE * PARTS] = { 0 };
-        const uint16_t *keys = s->keys[page] + p;
-        const uint16_t *ahead = (page_follows ? s->keys[page + 1] : s->values[0]) + p;
-        for (size_t c = 0; c < s->key_width; c++, keys += ATTEND_TILE, ahead += ATTEND_TILE) {
-            __builtin_prefetch(ahead);
+        part sums[HEADS][SIDE * PARTS] = { 0 }, scales[SIDE * PARTS] = { 0 };
+        for (size_t c = 0; c < s->key_width; c++) {
+            size_t at = c * ATTEND_TILE + p;
+            __builtin_prefetch(next + at * (q8 ? 1 : sizeof(uint16_t)));
+            for (int j = 0; q8 && c % Q8_GROUP == 0 && j < SIDE * PARTS; j++)
+                scales[j] = part_from_f16(scales_of(s->keys[page], s->key_width, c) + p + j * PART);
             part k[SIDE * PARTS];
-            for (int j = 0; j < SIDE * PARTS; j++) k[j] = part_from_f16(keys + j * PART);
+            for (int j = 0; j < SIDE * PARTS; j++) {
+                k[j] = load_part(s->keys[page], at + j * PART, q8);
+                if (q8) k[j] *= scales[j];
+            }
             for (int i = 0; i < count; i++)
                 for (int j = 0; j < SIDE * PARTS; j++)
                     sums[i][j] = part_fma(part_all(q[i * s->key_width + c]), k[j], sums[i][j]);
@@ -196,17 +215,25 @@ LANES_INLINE void score_page(const struct heads *h, size_t page, int count)
 }
 
 /* `side` lanes of value channels from `channel` on, over all positions. */
-LANES_INLINE void sum_values(const struct heads *h, size_t channel, int count, int side)
+LANES_INLINE void sum_values(const struct heads *h, size_t channel, int count, int side, bool q8)
 {
     const struct attend_stretch *s = h->stretch;
     const float *weights = s->scores + h->first * h->padded;
     part sums[HEADS][SIDE * PARTS] = { 0 };
     for (size_t p = 0; p < s->count; p++) {
-        const uint16_t *values =
-            s->values[p / ATTEND_TILE] + p % ATTEND_TILE * s->value_stride + channel;
-        part v[SIDE * PARTS];
-        __builtin_prefetch(values + SIDE * LANES);
-        for (int j = 0; j < side * PARTS; j++) v[j] = part_from_f16(values + j * PART);
+        const void *page = s->values[p / ATTEND_TILE];
+        size_t at = p % ATTEND_TILE * s->value_stride + channel;
+        part v[SIDE * PARTS], scale = { 0 };
+        __builtin_prefetch((const uint8_t *)page +
+                           (at + SIDE * LANES) * (q8 ? 1 : sizeof(uint16_t)));
+        if (q8) {
+            const uint16_t *scales = scales_of(page, s->value_stride, channel);
+            scale = part_all(float_from_f16((const uint8_t *)(scales + p % ATTEND_TILE)));
+        }
+        for (int j = 0; j < side * PARTS; j++) {
+            v[j] = load_part(page, at + j * PART, q8);
+            if (q8) v[j] *= scale;
+        }
         for (int i = 0; i < count; i++)
             for (int j = 0; j < side * PARTS; j++)
                 sums[i][j] = part_fma(part_all(weights[i * h->padded + p]), v[j], sums[i][j]);
@@ -225,9 +252,13 @@ static void sum_last_values(const struct heads *h, size_t channel, int count)
         for (size_t c = channel; c < s->value_width; c++) {
             float sum = 0.0f;
             for (size_t p = 0; p < s->count; p++) {
-                const uint16_t *row =
-                    s->values[p / ATTEND_TILE] + p % ATTEND_TILE * s->value_stride;
-                sum += s->scores[(h->first + i) * h->padded + p] * f32_from_f16(row[c]);
+                const void *page = s->values[p / ATTEND_TILE];
+                size_t at = p % ATTEND_TILE * s->value_stride + c;
+                float value =
+                    s->q8 ? (float)((const int8_t *)page)[at] *
+                                f32_from_f16(scales_of(page, s->value_stride, c)[p % ATTEND_TILE])
+                          : f32_from_f16(((const uint16_t *)page)[at]);
+                sum += s->scores[(h->first + i) * h->padded + p] * value;
             }
             s->sums[(h->first + i) * s->value_width + c] = sum;
         }
@@ -255,25 +286,43 @@ static void weigh_head(const struct heads *h, size_t head)
     s->weight_sums[head] = lanes_sum(sum);
 }
 
-LANES_INLINE void attend_heads(struct heads *h, int count)
+LANES_INLINE void attend_heads(struct heads *h, int count, bool q8)
 {
     const struct attend_stretch *s = h->stretch;
     size_t c = 0;
-    for (size_t page = 0; page * ATTEND_TILE < s->count; page++) score_page(h, page, count);
+    for (size_t page = 0; page * ATTEND_TILE < s->count; page++) score_page(h, page, count, q8);
     for (int i = 0; i < count; i++) weigh_head(h, h->first + i);
-    for (; c + SIDE * LANES <= s->value_width; c += SIDE * LANES) sum_values(h, c, count, SIDE);
-    for (; c + LANES <= s->value_width; c += LANES) sum_values(h, c, count, 1);
+    for (; c + SIDE * LANES <= s->value_width; c += SIDE * LANES) sum_values(h, c, count, SIDE, q8);
+    for (; c + LANES <= s->value_width; c += LANES) sum_values(h, c, count, 1, q8);
     if (c < s->value_width) sum_last_values(h, c, count);
     h->first += count;
 }
 
-void NAMED(attend_stretch)(const struct attend_stretch *s)
+LANES_INLINE void attend_pages(const struct attend_stretch *s, bool q8)
 {
     struct heads h = { .stretch = s, .padded = align_up(s->count, ATTEND_TILE) };
-    while (h.first + HEADS <= s->heads) attend_heads(&h, HEADS);
-    while (HEADS > 4 && h.first + 4 <= s->heads) attend_heads(&h, 4);
-    while (h.first + 2 <= s->heads) attend_heads(&h, 2);
-    while (h.first < s->heads) attend_heads(&h, 1);
+    while (h.first + HEADS <= s->heads) attend_heads(&h, HEADS, q8);
+    while (HEADS > 4 && h.first + 4 <= s->heads) attend_heads(&h, 4, q8);
+    while (h.first + 2 <= s->heads) attend_heads(&h, 2, q8);
+    while (h.first < s->heads) attend_heads(&h, 1, q8);
+}
+
+static void attend_f16(const struct attend_stretch *s)
+{
+    attend_pages(s, false);
+}
+
+static void attend_q8(const struct attend_stretch *s)
+{
+    attend_pages(s, true);
+}
+
+void NAMED(attend_stretch)(const struct attend_stretch *s)
+{
+    if (s->q8)
+        attend_q8(s);
+    else
+        attend_f16(s);
 }
 
 void NAMED(attend_join)(const struct attend_stretch *s, const struct attend_stretch *next)

@@ -24,6 +24,14 @@ LANES_INLINE void part_store(float *p, part v)
     memcpy(p, &v, sizeof v);
 }
 
+LANES_INLINE part part_from_signed(const int8_t *p)
+{
+    typedef int8_t byte_part __attribute__((vector_size(PART)));
+    byte_part stored;
+    memcpy(&stored, p, sizeof stored);
+    return __builtin_convertvector(__builtin_convertvector(stored, int_part), part);
+}
+
 LANES_INLINE part part_all(float value)
 {
     return value - (part){ 0 };
