@@ -344,11 +344,84 @@ static void batching_changes_no_bit_of_the_tuned_arithmetic(void **state)
     check_backend("cpu");
 }
 
+/* ------------------------------------------------------------- long contexts */
+
+enum { LONG = 1500, SHORT = 3, GROUP_MOST = 9 };
+
+static mf_sequence *prompted(struct opened *o, uint32_t length)
+{
+    static int32_t tokens[LONG];
+    mf_sequence *sequence;
+    mf_error why = { 0 };
+    for (uint32_t i = 0; i < length; i++) tokens[i] = (int32_t)(i * 7 % o->vocab_size);
+    must(mf_sequence_open(&sequence, o->model, NULL, &why), &why);
+    must(mf_sequence_feed(sequence, MF_PHASE_PROMPT, tokens, length, &why), &why);
+    return sequence;
+}
+
+/* A generated token for `longs` forks of one sequence and `shorts` of another; the logits follow
+ * each other. */
+static void step_group(float *out, struct opened *o, mf_sequence *const bases[2], size_t longs,
+                       size_t shorts)
+{
+    mf_sequence *forks[GROUP_MOST];
+    mf_part parts[GROUP_MOST];
+    static const int32_t token = 5;
+    mf_error why = { 0 };
+    for (size_t i = 0; i < longs + shorts; i++) {
+        must(mf_sequence_fork(&forks[i], bases[i >= longs], &why), &why);
+        parts[i] = (mf_part){ .sequence = forks[i],
+                              .phase = MF_PHASE_GENERATED,
+                              .tokens = &token,
+                              .count = 1,
+                              .why = &why };
+    }
+    must(mf_model_step(o->model, parts, longs + shorts, &why), &why);
+    for (size_t i = 0; i < longs + shorts; i++) {
+        memcpy(out + i * o->vocab_size, mf_sequence_logits(forks[i]),
+               o->vocab_size * sizeof(float));
+        mf_sequence_close(forks[i]);
+    }
+}
+
+/* A long context is divided among workers or not, by what else is in the step. */
+static void long_contexts_have_the_same_bits_in_any_company(void **state)
+{
+    (void)state;
+    static const size_t groups[][2] = { { 1, 0 }, { 2, 0 }, { 1, 1 }, { 1, 8 }, { 7, 2 } };
+    mf_model_options options = { .struct_size = sizeof options,
+                                 .context_length = LONG + 4,
+                                 .sequences = GROUP_MOST + 2 };
+    float *expected = NULL, *found = NULL;
+    for (uint32_t threads = 1; threads <= 5; threads += 2) {
+        struct opened o = open_model("cpu", threads, &options);
+        size_t row = o.vocab_size;
+        mf_sequence *bases[2] = { prompted(&o, LONG), prompted(&o, SHORT) };
+        if (!expected) expected = calloc(2 * row, sizeof *expected);
+        if (!found) found = calloc(GROUP_MOST * row, sizeof *found);
+        assert_true(expected && found);
+        if (threads == 1) step_group(expected, &o, bases, 1, 0);
+        if (threads == 1) step_group(expected + row, &o, bases, 0, 1);
+        for (size_t g = 0; g < COUNT_OF(groups); g++) {
+            size_t longs = groups[g][0], all = longs + groups[g][1];
+            step_group(found, &o, bases, longs, groups[g][1]);
+            for (size_t i = 0; i < all; i++)
+                assert_memory_equal(found + i * row, expected + (i >= longs) * row,
+                                    row * sizeof *found);
+        }
+        for (size_t i = 0; i < 2; i++) mf_sequence_close(bases[i]);
+        close_model(&o);
+    }
+    free(expected);
+    free(found);
+}
+
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batching_changes_no_bit_of_the_reference),
         cmocka_unit_test(batching_changes_no_bit_of_the_tuned_arithmetic),
+        cmocka_unit_test(long_contexts_have_the_same_bits_in_any_company),
     };
     const char *source = getenv("MOEFLUX_SOURCE");
     if (count < 2 || count > 4) return 2;

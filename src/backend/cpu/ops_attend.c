@@ -236,22 +236,43 @@ static void attend_split(const struct cpu_job *job, struct decode_item item)
     worker_barrier(job->worker);
 }
 
-/* Whether dividing by whole heads would leave workers idle. */
-static bool worth_splitting(const struct cpu_job *job, size_t items, size_t positions)
+/* All decode rows of a step. */
+struct decode_load {
+    size_t items, stretches;
+};
+
+static struct decode_load load_of(const struct frame *frame, uint32_t kv_heads)
 {
-    return items < 4 * job->worker.count && items % job->worker.count != 0 &&
-           positions > 4 * STRETCH;
+    struct decode_load load = { 0 };
+    for (size_t s = 0; s < frame->span_count; s++) {
+        const struct span *span = &frame->spans[s];
+        if (!span->decode) continue;
+        load.items += (size_t)span->row_count * kv_heads;
+        for (size_t t = 0; t < span->row_count; t++)
+            load.stretches += stretches(span->position + t + 1) * kv_heads;
+    }
+    return load;
 }
 
-static void attend_decode(const struct cpu_job *job, const struct span *span)
+/* Whether dividing by whole heads would leave workers idle: the heads of all rows are few, or one of
+ * this row is more than a worker's part of them. */
+static bool worth_splitting(const struct cpu_job *job, const struct decode_load *load,
+                            size_t positions)
+{
+    size_t workers = job->worker.count;
+    bool few = load->items < 4 * workers && load->items % workers != 0;
+    return positions > 4 * STRETCH && (few || stretches(positions) * workers > load->stretches);
+}
+
+static void attend_decode(const struct cpu_job *job, const struct span *span,
+                          const struct decode_load *load)
 {
     uint32_t kv_heads = job->op->attention.kv_heads;
-    size_t items = (size_t)span->row_count * kv_heads;
     for (size_t t = 0; t < span->row_count; t++) {
         struct decode_item item = { .kv = &span->kv,
                                     .row = span->first_row + t,
                                     .positions = span->position + t + 1 };
-        if (worth_splitting(job, items, item.positions)) {
+        if (worth_splitting(job, load, item.positions)) {
             attend_split(job, item);
             continue;
         }
@@ -265,10 +286,11 @@ static void attend_decode(const struct cpu_job *job, const struct span *span)
 
 void cpu_attend_tuned(const struct cpu_job *job)
 {
+    struct decode_load load = load_of(job->frame, job->op->attention.kv_heads);
     for (size_t s = 0; s < job->frame->span_count; s++) {
         const struct span *span = &job->frame->spans[s];
         if (span->decode)
-            attend_decode(job, span);
+            attend_decode(job, span, &load);
         else
             attend_prompt(job, span);
     }
