@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { TOKENS = 90, PROMPT = 50 }; /* over a page edge; the prompt ends inside a delta chunk */
@@ -120,14 +121,19 @@ static void every_flipped_bit_is_found(void **state)
     feed_range(from, tokens, 0, 3);
     feed_range(sequence, tokens, 0, 5);
     float *logits = tiny_copy_logits(sequence);
-    uint8_t *bytes = save(from, &count);
+    size_t counts[2];
+    uint8_t *bytes = save(from, &count), *before = save(sequence, &counts[0]);
     for (size_t bit = 0; bit < 8 * count; bit++) {
         bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
         refuses(sequence, bytes, count, MF_OK);
         bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
-    for (size_t cut = 0; cut < count; cut += cut < 200 ? 1 : 97)
-        refuses(sequence, bytes, cut, MF_ERR_FORMAT);
+    for (size_t cut = 0; cut < count; cut++) refuses(sequence, bytes, cut, MF_ERR_FORMAT);
+    uint8_t *after = save(sequence, &counts[1]);
+    assert_int_equal(counts[0], counts[1]);
+    assert_memory_equal(before, after, counts[0]);
+    free(before);
+    free(after);
     assert_memory_equal(mf_sequence_logits(sequence), logits, shape.vocab_size * sizeof(float));
     assert_true(engine_sequence_check_invariants(&sequence->sequence));
     free(bytes);
@@ -335,8 +341,75 @@ static void files_are_whole_or_not_there(void **state)
     }
 }
 
-int main(void)
+/* ---------------------------------------------------------------- a new process */
+
+/* The child: continues the snapshot in `path` at `at` and leaves the last logits in its place. */
+static int continue_in_file(const char *path, size_t at)
 {
+    struct tiny_engine t;
+    int32_t tokens[TOKENS];
+    mf_error why = { 0 };
+    open_with(&t, &tiny_standard, "cpu");
+    tiny_tokens(tokens, &t, TOKENS);
+    mf_sequence *sequence = tiny_sequence(&t, 0);
+    char *bytes; /* the engine's files are the tiny model's */
+    size_t count;
+    tiny_must(file_read_whole_new(&bytes, &count, &files_posix, path, 1 << 26, &why), &why);
+    mf_status status = mf_sequence_load(sequence, bytes, count, &why);
+    free(bytes);
+    if (status == MF_OK) feed_range(sequence, tokens, at, TOKENS);
+    FILE *file = fopen(path, "wb");
+    size_t vocab = tiny_standard.vocab_size;
+    bool written = status == MF_OK && file &&
+                   fwrite(mf_sequence_logits(sequence), sizeof(float), vocab, file) == vocab;
+    if (file) written = fclose(file) == 0 && written;
+    mf_sequence_close(sequence);
+    tiny_engine_close(&t);
+    return written ? 0 : 1;
+}
+
+static void a_new_process_goes_on_with_the_same_bits(void **state)
+{
+    (void)state;
+    static const size_t ends[] = { 21, PROMPT + 5 }; /* inside a delta chunk, inside an answer */
+    struct tiny_engine t;
+    int32_t tokens[TOKENS];
+    mf_error why = { 0 };
+    open_with(&t, &tiny_standard, "cpu");
+    tiny_tokens(tokens, &t, TOKENS);
+    mf_sequence *whole = tiny_sequence(&t, 0);
+    feed_range(whole, tokens, 0, TOKENS);
+    for (size_t i = 0; i < COUNT_OF(ends); i++) {
+        char path[] = "/tmp/moeflux_snapshot_XXXXXX", at[16], *found;
+        int descriptor = mkstemp(path), result = -1;
+        size_t count;
+        assert_true(descriptor >= 0);
+        close(descriptor);
+        mf_sequence *part = tiny_sequence(&t, 0);
+        feed_range(part, tokens, 0, ends[i]);
+        tiny_must(mf_sequence_save_file(part, path, &why), &why);
+        mf_sequence_close(part);
+        snprintf(at, sizeof at, "%zu", ends[i]);
+        pid_t child = fork();
+        if (child == 0) {
+            execl("/proc/self/exe", "snapshot", path, at, (char *)NULL);
+            _exit(127);
+        }
+        assert_true(child > 0 && waitpid(child, &result, 0) == child);
+        assert_int_equal(result, 0);
+        tiny_must(file_read_whole_new(&found, &count, &files_posix, path, 1 << 20, &why), &why);
+        assert_int_equal(count, tiny_standard.vocab_size * sizeof(float));
+        assert_memory_equal(found, mf_sequence_logits(whole), count);
+        free(found);
+        unlink(path);
+    }
+    mf_sequence_close(whole);
+    tiny_engine_close(&t);
+}
+
+int main(int count, char **arguments)
+{
+    if (count == 3) return continue_in_file(arguments[1], (size_t)atoi(arguments[2]));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_snapshot_goes_on_with_the_same_bits),
         cmocka_unit_test(every_flipped_bit_is_found),
@@ -344,6 +417,7 @@ int main(void)
         cmocka_unit_test(another_type_of_keys_and_values_is_refused_by_name),
         cmocka_unit_test(nothing_behind_the_end_is_saved),
         cmocka_unit_test(a_snapshot_is_a_function_of_tokens_and_phases),
+        cmocka_unit_test(a_new_process_goes_on_with_the_same_bits),
         cmocka_unit_test(files_are_whole_or_not_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
