@@ -600,7 +600,6 @@ int chat_loop(struct runner *runner)
     enum line_result result = LINE_READ;
     bool goes_on = editor != NULL;
 
-    conversation_expect_turns(&runner->conversation, runner->settings->common.cache);
     say(runner, "%s (%s). /help shows the commands, Ctrl-D leaves.",
         mf_model_name(runner->opened.model), mf_model_family(runner->opened.model));
     if (!runner->conversation.has_template) say(runner, "This model has no chat template.");

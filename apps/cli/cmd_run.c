@@ -52,8 +52,14 @@ static const struct option options[] = {
               "turns" },
     { 0, "cache", OPTION_CHOICE, offsetof(struct run_settings, common.cache), "HOW",
       .help = "what a turn of a chat may take from earlier ones: reuse (all), exact (what prompts "
-              "have made: the same bits as without) or off; default: reuse",
+              "have made: the same bits as without) or off; default: reuse in a chat and with "
+              "--cache-dir",
       .choices = caches },
+    { 0, "cache-dir", OPTION_TEXT, offsetof(struct run_settings, common.cache_directory), "DIR",
+      .help = "keep beginnings of prompts in this directory, for later runs, too; it is made if it "
+              "is not there, see `moeflux cache`" },
+    { 0, "cache-disk", OPTION_SIZE, offsetof(struct run_settings, common.cache_disk_bytes), "SIZE",
+      .help = "what --cache-dir may take; default: 20G" },
     { 'q', "quiet", OPTION_FLAG, offsetof(struct run_settings, quiet), NULL,
       .help = "no statistics line at the end" },
 };
@@ -228,6 +234,7 @@ static mf_status read_prompt_new(char **out, size_t *length, const struct run_se
 static int run_prompt(const struct run_settings *settings, const struct arguments *arguments)
 {
     struct runner runner = { 0 };
+    struct run_settings changed = *settings;
     mf_error why = { .text = "" };
     char *text = NULL;
     size_t length = 0;
@@ -238,7 +245,8 @@ static int run_prompt(const struct run_settings *settings, const struct argument
         free(text);
         return usage_error(&command_run, "there is no prompt");
     }
-    mf_status status = runner_open(&runner, settings, &why);
+    if (changed.common.cache_directory && !changed.common.cache) changed.common.cache = "reuse";
+    mf_status status = runner_open(&runner, &changed, &why);
     if (status == MF_OK) status = run_once(&runner, text, length, &code, &why);
     if (status != MF_OK) code = report(&why);
     if (status == MF_ERR_CANCELLED) code = EXIT_INTERRUPTED;

@@ -23,6 +23,8 @@ mf_status conversation_open(struct conversation *out, const struct opened *opene
 
 void conversation_close(struct conversation *conversation)
 {
+    if (conversation->cache != CACHE_OFF) /* the last answer, for later processes */
+        mf_sequence_keep(conversation->opened->sequence, MF_PLACE_ANSWER_END, NULL);
     json_decref(conversation->messages);
     free(conversation->tools);
     *conversation = (struct conversation){ 0 };
@@ -179,7 +181,7 @@ static mf_status rewind_sequence(const struct conversation *conversation, const 
 {
     mf_sequence *sequence = conversation->opened->sequence;
     uint32_t kept = common_length(sequence, ids, count);
-    bool continued = kept == mf_sequence_position(sequence) && kept < count;
+    bool continued = kept > 0 && kept == mf_sequence_position(sequence) && kept < count;
     mf_resumed resumed = MF_RESUMED_INIT;
     mf_status status;
 
@@ -208,7 +210,7 @@ static mf_status read_to(const struct conversation *conversation, const int32_t 
     return status == MF_OK ? mf_sequence_keep(sequence, place, why) : status;
 }
 
-void conversation_expect_turns(struct conversation *conversation, const char *cache)
+void conversation_use_cache(struct conversation *conversation, const char *cache)
 {
     mf_model_shape shape = MF_MODEL_SHAPE_INIT;
 

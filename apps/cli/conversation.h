@@ -48,9 +48,9 @@ size_t conversation_first(const struct conversation *conversation);
 /* Removes all messages except the system message. */
 void conversation_clear(struct conversation *conversation);
 
-/* There will be further turns: what they share is kept in the cache that the model was opened with.
- * For its checkpoints a prompt is read in parts. */
-void conversation_expect_turns(struct conversation *conversation, const char *cache);
+/* Prompts resume from the cache that the model was opened with (NULL: none), and leave in it what
+ * later ones share with them.  For its checkpoints a prompt is read in parts. */
+void conversation_use_cache(struct conversation *conversation, const char *cache);
 
 /* The prompt for the assistant's next turn; closed with mf_prompt_close. */
 mf_status conversation_render_new(mf_prompt **out, const struct conversation *conversation,

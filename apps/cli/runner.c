@@ -83,6 +83,7 @@ mf_status runner_open(struct runner *out, const struct run_settings *settings, m
     if (status == MF_OK) status = open_form(out, why);
     if (status == MF_OK) status = open_sampling(out, why);
     if (status != MF_OK) return status;
+    conversation_use_cache(&out->conversation, settings->common.cache);
     if (settings->system && !conversation_set_system(&out->conversation, settings->system)) {
         return fail(why, MF_ERR_ARGUMENT, "the system message is not UTF-8");
     }
