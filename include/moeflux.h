@@ -1039,7 +1039,8 @@ MF_API mf_status mf_request_submit(mf_request **out, mf_scheduler *scheduler,
 /* Ends the request within one layer, from any thread.  Its memory is free when it has ended. */
 MF_API void mf_request_cancel(mf_request *request);
 
-/* Waits until the request has ended; not in a callback. */
+/* Waits until the request has ended, and returns its own status: MF_OK, MF_ERR_CANCELLED, or why it
+ * failed.  Not in a callback.  `out` may be NULL. */
 MF_API mf_status mf_request_wait(mf_request *request, mf_request_result *out, mf_error *why);
 
 /* The answer, as mf_parser_message gives it, when the request has ended; borrowed from it. */
