@@ -38,6 +38,7 @@ static void bench_open(struct bench *b, const struct tiny_shape *shape, const ch
               &why);
     struct forward_parts parts = tiny_parts(&b->t);
     parts.backend = b->backend;
+    parts.kv_format = KV_DEFAULT; /* the one of that backend */
     tiny_must(probe_new(&b->probe, &b->t.heap.allocator, &parts,
                         (struct probe_sizes){ ROWS_MAX, CONTEXT }, &why),
               &why);
