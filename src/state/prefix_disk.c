@@ -135,8 +135,9 @@ struct step {
 /* Where a request can be resumed. */
 struct place_on_disk {
     uint32_t position;
-    size_t step;                 /* its last page */
-    struct cache_key checkpoint; /* with recurrent layers */
+    size_t step;                              /* its last page */
+    struct cache_key checkpoint;              /* with recurrent layers … */
+    uint32_t tokens[CACHE_TOKENS_MAX], count; /* … of that page up to the position */
     enum prefix_place place;
 };
 
@@ -170,11 +171,13 @@ static void visit_child(void *user, const struct cache_record *record)
     uint32_t matched = count_matching(search, record);
     if (record->kind == CACHE_CHECKPOINT) {
         if (matched < record->count || search->state_count == COUNT_OF(search->states)) return;
-        search->states[search->state_count++] =
-            (struct place_on_disk){ .position = record->first + record->count,
-                                    .step = NO_STEP,
-                                    .checkpoint = record->key,
-                                    .place = (enum prefix_place)record->place };
+        struct place_on_disk *state = &search->states[search->state_count++];
+        *state = (struct place_on_disk){ .position = record->first + record->count,
+                                         .step = NO_STEP,
+                                         .checkpoint = record->key,
+                                         .count = record->count,
+                                         .place = (enum prefix_place)record->place };
+        memcpy(state->tokens, record->tokens, record->count * sizeof *state->tokens);
         return;
     }
     search->failed |=
@@ -193,14 +196,20 @@ static void visit_child(void *user, const struct cache_record *record)
     search->step_count++;
 }
 
+/* The page has the tokens of the checkpoint, and in the same phases. */
+static bool is_page_of(const struct step *step, const struct place_on_disk *state)
+{
+    return step->count >= state->count &&
+           memcmp(step->tokens, state->tokens, state->count * sizeof *state->tokens) == 0;
+}
+
 /* The page of each checkpoint is one of the steps from `from` on. */
 static void find_pages(struct search *search, size_t from)
 {
     for (size_t i = 0; i < search->state_count; i++) {
         struct place_on_disk *state = &search->states[i];
         for (size_t s = from; s < search->step_count && state->step == NO_STEP; s++)
-            if (search->steps[s].first + search->steps[s].matched >= state->position)
-                state->step = s;
+            if (is_page_of(&search->steps[s], state)) state->step = s;
         if (state->step != NO_STEP && state->position > search->best.position)
             search->best = *state;
     }
