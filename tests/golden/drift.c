@@ -179,7 +179,8 @@ static void tuned_stays_near_the_reference(void **state)
     assert_true(d.agreeing / n >= limits[decode].agreement);
     if (window_count >= 8) assert_true(fabs(perplexity) <= limits[decode].perplexity);
     for (size_t i = 0; i < COUNT_OF(type_limits); i++) {
-        if (strcmp(backend_name, "reference") || strcmp(kv_type, type_limits[i].kv_type)) continue;
+        if (strcmp(backend_name, "reference") != 0 || strcmp(kv_type, type_limits[i].kv_type) != 0)
+            continue;
         assert_true(d.kl / n <= type_limits[i].kl);
         assert_true(d.agreeing / n >= type_limits[i].agreement);
     }
