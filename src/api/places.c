@@ -42,9 +42,9 @@ static uint32_t tokens_within(const mf_prompt *prompt, const struct tokenizer *t
 
 static void add_place(mf_prompt *prompt, uint32_t position, mf_place place)
 {
-    const mf_prompt_place *last = &prompt->places[prompt->place_count - 1];
+    size_t count = prompt->place_count;
     if (position == 0 || position >= prompt->tokens.count) return;
-    if (prompt->place_count > 0 && position <= last->position) return;
+    if (count > 0 && position <= prompt->places[count - 1].position) return;
     prompt->places[prompt->place_count++] = (mf_prompt_place){ position, place };
 }
 
