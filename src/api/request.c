@@ -62,16 +62,16 @@ static void tell_progress(void *user, size_t done, size_t total)
 
 static void fill_result(mf_request *request, const struct request_outcome *outcome)
 {
+    const mf_error *error = outcome->error.status != MF_OK ? &outcome->error : &request->text_error;
     mf_finish finish = request->finish;
-    if (outcome->error.status == MF_ERR_CANCELLED)
+    if (error->status == MF_ERR_CANCELLED)
         finish = MF_FINISH_CANCELLED;
-    else if (outcome->error.status != MF_OK)
+    else if (error->status != MF_OK)
         finish = MF_FINISH_FAILED;
-    request->finish = finish;
     request->result =
         (mf_request_result){ .struct_size = sizeof request->result,
                              .finish = finish,
-                             .error = outcome->error,
+                             .error = *error,
                              .stop = mf_stops_found(request->stops),
                              .prompt_tokens = (uint32_t)request->token_count,
                              .answer_tokens = request->count,
@@ -80,15 +80,13 @@ static void fill_result(mf_request *request, const struct request_outcome *outco
                              .answer_seconds = outcome->answer_seconds,
                              .parked = outcome->parked,
                              .cached = api_resumed(&outcome->cached, request->model->prefixes) };
-    if (finish == MF_FINISH_CANCELLED && outcome->error.status == MF_OK)
-        fail(&request->result.error, MF_ERR_CANCELLED, "a callback ended the request");
 }
 
 static void end_request(void *user, const struct request_outcome *outcome)
 {
     mf_request *request = user;
-    fill_result(request, outcome);
     request_finish_text(request);
+    fill_result(request, outcome);
     if (request->calls.ended) request->calls.ended(request->calls.user, &request->result);
     pthread_mutex_lock(&request->lock);
     request->ended = true;

@@ -39,8 +39,8 @@ struct mf_request {
     mf_detokenizer *detokenizer; /* NULL: the model has no tokenizer */
     mf_parser *parser;           /* NULL: all text is content, kept in … */
     struct output_message content;
-    char *json;   /* of mf_request_message */
-    bool refused; /* a callback has returned false */
+    char *json;          /* of mf_request_message */
+    mf_error text_error; /* what ended the text early: a callback, or no memory; MF_OK: nothing */
     mf_finish finish;
     mf_request_result result;
     pthread_mutex_t lock;

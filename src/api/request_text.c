@@ -58,15 +58,17 @@ static void take_text(void *user, const char *text, size_t length)
 {
     mf_request *request = user;
     mf_event event = { .kind = MF_EVENT_CONTENT, .text = text, .length = length };
-    if (length == 0 || request->refused) return;
+    mf_error *why = &request->text_error;
+    if (length == 0 || why->status != MF_OK) return;
     if (request->parser) {
-        request->refused = mf_parser_feed(request->parser, text, length, NULL) != MF_OK;
+        mf_parser_feed(request->parser, text, length, why);
         return;
     }
     struct output_event part = { .kind = OUTPUT_CONTENT, .text = text, .length = length };
-    request->refused = output_message_sink(&request->content, &part, NULL) != MF_OK;
-    if (request->calls.event && !request->refused)
-        request->refused = !request->calls.event(request->calls.user, &event);
+    mf_status status = output_message_sink(&request->content, &part, why);
+    if (status == MF_OK && request->calls.event &&
+        !request->calls.event(request->calls.user, &event))
+        fail(why, MF_ERR_CANCELLED, "the event function ended the request");
 }
 
 /* False: a stop string is complete. */
@@ -84,7 +86,8 @@ void request_finish_text(mf_request *request)
     if (request->finish != MF_FINISH_STOP) push_text(request, text, length);
     if (request->stops && request->finish != MF_FINISH_STOP)
         mf_stops_finish(request->stops, take_text, request);
-    if (request->parser && !request->refused) mf_parser_finish(request->parser, NULL);
+    if (request->parser && request->text_error.status == MF_OK)
+        mf_parser_finish(request->parser, &request->text_error);
 }
 
 /* -------------------------------------------------------------------- tokens */
@@ -118,10 +121,12 @@ static mf_finish take_token(mf_request *request, const float *logits, int32_t to
     size_t length = 0;
     request->count++;
     mf_sampler_accept(request->sampler, token);
-    if (!tell_token(request, logits, token)) return MF_FINISH_CANCELLED;
+    if (!tell_token(request, logits, token))
+        fail(&request->text_error, MF_ERR_CANCELLED, "the token function ended the request");
+    if (request->text_error.status != MF_OK) return MF_FINISH_FAILED;
     const char *text = mf_detokenizer_push(request->detokenizer, token, &length);
     if (!push_text(request, text, length)) return MF_FINISH_STOP;
-    if (request->refused) return MF_FINISH_CANCELLED;
+    if (request->text_error.status != MF_OK) return MF_FINISH_FAILED;
     if (request->constraint && mf_constraint_is_finished(request->constraint)) return MF_FINISH_END;
     return request->count == request->limit ? MF_FINISH_LENGTH : MF_FINISH_NONE;
 }

@@ -24,7 +24,8 @@ struct engine_room {
     uint64_t bytes; /* of the arena, the backend's reserve and the spare states of a step */
 };
 
-/* Rows of a step in a pause: one for each sequence; none where there is only one. */
+/* Rows of a step in a pause: one for each part that a step may have; none where the room has only one
+ * sequence. */
 uint32_t engine_room_pause_rows(struct engine_room_sizes sizes);
 
 /* What engine_room_init takes, without the pool's sequences. */
