@@ -103,9 +103,8 @@ static mf_status last_text_new(mf_prompt **out, const struct conversation *conve
                                json_string_value(content), json_string_length(content), why);
 }
 
-/* `closed`: without the tokens that open an answer. */
-static mf_status render_messages_new(mf_prompt **out, const struct conversation *conversation,
-                                     const json_t *list, bool closed, mf_error *why)
+mf_status conversation_render_new(mf_prompt **out, const struct conversation *conversation,
+                                  mf_error *why)
 {
     static const char *const thinking[] = {
         [THINKING_DEFAULT] = NULL,
@@ -113,53 +112,20 @@ static mf_status render_messages_new(mf_prompt **out, const struct conversation 
         [THINKING_OFF] = "{\"enable_thinking\":false}",
     };
     mf_chat_options options = MF_CHAT_OPTIONS_INIT;
-    char *messages = json_dumps(list, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    char *messages;
     mf_status status;
 
     *out = NULL;
+    if (!conversation->has_template) return last_text_new(out, conversation, why);
+    messages = json_dumps(conversation->messages, JSON_COMPACT | JSON_REAL_PRECISION(17));
     if (!messages) return fail_memory(why, 1);
     options.messages = messages;
     options.tools = conversation->tools;
     options.variables = thinking[conversation->thinking];
-    options.no_generation_prompt = closed;
+    options.find_places = conversation->needs_checkpoints;
     status = mf_chat_render(out, mf_model_text(conversation->opened->model), &options, why);
     free(messages);
     return status;
-}
-
-mf_status conversation_render_new(mf_prompt **out, const struct conversation *conversation,
-                                  mf_error *why)
-{
-    if (!conversation->has_template) return last_text_new(out, conversation, why);
-    return render_messages_new(out, conversation, conversation->messages, false, why);
-}
-
-/* How many ids the prompt shares with the messages of `list` alone; 0: they cannot be rendered. */
-static size_t shared_length(const struct conversation *conversation, const json_t *list,
-                            const int32_t *ids, size_t count)
-{
-    mf_prompt *closed = NULL;
-    size_t closed_count = 0, i = 0;
-
-    if (render_messages_new(&closed, conversation, list, true, NULL) != MF_OK) return 0;
-    const int32_t *others = mf_prompt_tokens(closed, &closed_count);
-    while (i < count && i < closed_count && ids[i] == others[i]) i++;
-    mf_prompt_close(closed);
-    return i;
-}
-
-/* How many ids every conversation with this system message and these tools begins with. */
-static size_t head_length(const struct conversation *conversation, const int32_t *ids, size_t count)
-{
-    size_t length = 0;
-
-    if (!has_system(conversation) && !conversation->tools) return 0;
-    json_t *head = json_array();
-    if (has_system(conversation))
-        json_array_append(head, json_array_get(conversation->messages, 0));
-    if (head) length = shared_length(conversation, head, ids, count);
-    json_decref(head);
-    return length;
 }
 
 /* How many tokens the sequence and the ids both begin with. */
@@ -218,7 +184,26 @@ void conversation_use_cache(struct conversation *conversation, const char *cache
     conversation->cache = !cache || strcmp(cache, "off") == 0 ? CACHE_OFF
                           : strcmp(cache, "exact") == 0       ? CACHE_EXACT
                                                               : CACHE_REUSE;
-    conversation->needs_checkpoints = shape.delta_layers > 0;
+    conversation->needs_checkpoints = conversation->cache != CACHE_OFF && shape.delta_layers > 0;
+}
+
+/* Up to the last place of the prompt: the next turn leaves its text at one of them, because most
+ * templates write an old answer in another way. */
+static mf_status read_places(const struct conversation *conversation, const mf_prompt *prompt,
+                             uint32_t junction, const struct terminal *terminal, mf_error *why)
+{
+    size_t count;
+    const int32_t *ids = mf_prompt_tokens(prompt, NULL);
+    const mf_prompt_place *places = mf_prompt_places(prompt, &count);
+    mf_status status = MF_OK;
+
+    for (size_t i = 0; i < count && status == MF_OK; i++) {
+        if (junction < places[i].position)
+            status = read_to(conversation, ids, junction, MF_PLACE_JUNCTION, terminal, why);
+        if (status == MF_OK)
+            status = read_to(conversation, ids, places[i].position, places[i].place, terminal, why);
+    }
+    return status;
 }
 
 mf_status conversation_read(struct conversation *conversation, const mf_prompt *prompt,
@@ -233,28 +218,8 @@ mf_status conversation_read(struct conversation *conversation, const mf_prompt *
     if (count == 0) return fail(why, MF_ERR_ARGUMENT, "the prompt is empty");
     status = rewind_sequence(conversation, ids, count, &junction, why);
     bool fits = count <= mf_sequence_context_length(sequence);
-    if (conversation->cache != CACHE_OFF && conversation->needs_checkpoints &&
-        conversation->has_template && fits) {
-        struct place {
-            size_t end;
-            mf_place place;
-        } places[] = {
-            { head_length(conversation, ids, count), MF_PLACE_HEAD },
-            { junction, MF_PLACE_JUNCTION },
-            /* Without the ids that only open the answer: most templates write an old answer in
-             * another way, so the next turn differs from here on. */
-            { shared_length(conversation, conversation->messages, ids, count),
-              MF_PLACE_PROMPT_END },
-        };
-        if (places[0].end > places[1].end) { /* in the order of positions */
-            struct place first = places[1];
-            places[1] = places[0];
-            places[0] = first;
-        }
-        for (size_t i = 0; i < COUNT_OF(places) && status == MF_OK; i++)
-            if (places[i].end < count)
-                status = read_to(conversation, ids, places[i].end, places[i].place, terminal, why);
-    }
+    if (status == MF_OK && fits)
+        status = read_places(conversation, prompt, junction, terminal, why);
     if (status != MF_OK) return status;
     at = mf_sequence_position(sequence);
     return prompt_feed(sequence, ids + at, count - at, terminal, why);

@@ -5,8 +5,7 @@
  * Every turn renders the whole conversation, because a template may treat older turns
  * differently (most drop earlier reasoning).  Where the new ids are not a continuation of what the
  * sequence holds, it resumes from the prefix cache of the model, and only the rest is read.  Models
- * with recurrent layers leave checkpoints there: at the end of the system message, and at the end
- * of the messages, before the ids that open the answer. */
+ * with recurrent layers leave checkpoints there, at the places that the prompt names. */
 #ifndef CLI_CONVERSATION_H
 #define CLI_CONVERSATION_H
 
@@ -24,7 +23,7 @@ struct conversation {
     char *tools;       /* JSON array of what the model may call, or NULL */
     enum thinking thinking;
     enum cache cache;       /* what earlier turns may be taken from */
-    bool needs_checkpoints; /* the model has recurrent layers */
+    bool needs_checkpoints; /* there is a cache, and the model has recurrent layers */
 };
 
 /* A chat template that cannot be parsed is an error. */

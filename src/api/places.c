@@ -83,12 +83,13 @@ void api_find_places(mf_prompt *prompt, const struct tokenizer *tokenizer,
     while (head < count && (has_role(json_array_get(messages, head), "system") ||
                             has_role(json_array_get(messages, head), "developer")))
         head++;
+    bool has_head = head > 0 || json_array_size(json_object_get(context, "tools")) > 0;
     while (last > head && !has_role(json_array_get(messages, last - 1), "user")) last--;
     struct {
         json_t *context;
         mf_place place;
     } others[PROMPT_PLACES] = {
-        { other_user_new(context, head), MF_PLACE_HEAD },
+        { has_head ? other_user_new(context, head) : NULL, MF_PLACE_HEAD },
         { last > head + 1 ? other_user_new(context, last - 1) : NULL, MF_PLACE_LAST_USER },
         { without_opening_new(context), MF_PLACE_PROMPT_END },
     };
