@@ -471,6 +471,7 @@ typedef struct mf_routes {
     const int32_t *tokens;   /* [row_count] */
     const uint32_t *experts; /* [row_count][per_row] in ascending order */
     const float *weights;    /* [row_count][per_row] */
+    uint32_t position;       /* of the first row in its sequence */
 } mf_routes;
 
 /* Calls `each` for every layer that has experts, in order, while the sequence computes, in
@@ -961,6 +962,30 @@ MF_API mf_status mf_scheduler_open(mf_scheduler **out, mf_model *model,
 /* Cancels what is not ended, and waits for that.  Requests are closed before or afterwards. */
 MF_API void mf_scheduler_close(mf_scheduler *scheduler);
 
+/* Room for ways to end that later versions add. */
+enum { MF_FINISH_CAPACITY = 8 };
+
+typedef struct mf_scheduler_statistics {
+    size_t struct_size;
+    /* Now.  These and all of `ended` are the requests that were submitted. */
+    uint32_t running, waiting_interactive, waiting_background;
+    uint32_t parked; /* wait for the memory that others have got */
+    uint64_t submitted;
+    uint64_t ended[MF_FINISH_CAPACITY]; /* by mf_finish */
+    /* Not submitted: too many waited, the prompt was too long, anything else. */
+    uint64_t refused_busy, refused_large, refused_wrong;
+    uint64_t parked_times;
+    uint64_t steps, decode_rows, prompt_rows;
+    double step_seconds; /* a step's pauses are not in it, but the steps in them are */
+    uint32_t last_decode_rows, last_prompt_rows; /* of the last step */
+    double last_step_seconds;
+} mf_scheduler_statistics;
+#define MF_SCHEDULER_STATISTICS_INIT MF_SIZED(mf_scheduler_statistics)
+
+/* Since it was opened; from any thread, waits for no step. */
+MF_API mf_status mf_scheduler_stats(const mf_scheduler *scheduler, mf_scheduler_statistics *out,
+                                    mf_error *why);
+
 typedef struct mf_request mf_request;
 
 /* Background requests get what interactive ones leave, and a small share in any case. */
@@ -1022,11 +1047,13 @@ typedef struct mf_request_options {
     uint64_t client; /* requests with the same number share one part of the time */
     /* Called in the scheduler's thread, in this order and never two at a time; each may be NULL.
      * They may submit and cancel requests, and call nothing else of the engine. */
-    mf_progress_function progress; /* `done` of `total` tokens of the prompt */
+    mf_progress_function progress; /* `done` of `total` tokens of the prompt, at first those that
+                                      come from the cache, as the first step begins */
     bool (*token)(void *user, const mf_request_token *token); /* false: cancels */
     mf_event_function event; /* the answer's parts; false: cancels */
     void (*ended)(void *user, const mf_request_result *result);
     void *user;
+    mf_routes_function routes; /* of this request's rows, in the scheduler's thread, too */
 } mf_request_options;
 #define MF_REQUEST_OPTIONS_INIT MF_SIZED(mf_request_options)
 

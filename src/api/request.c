@@ -52,12 +52,57 @@ void mf_scheduler_close(mf_scheduler *scheduler)
     allocator->release(allocator->user, scheduler, sizeof *scheduler);
 }
 
+mf_status mf_scheduler_stats(const mf_scheduler *scheduler, mf_scheduler_statistics *out,
+                             mf_error *why)
+{
+    if (!scheduler) return api_missing(why, "scheduler");
+    if (!out) return api_missing(why, "out");
+    const struct requests_counts counts = requests_counts(scheduler->requests);
+    const uint32_t *parked = counts.now[REQUEST_PARKED], *running = counts.now[REQUEST_RUNNING];
+    mf_scheduler_statistics own = {
+        .running = running[0] + running[1],
+        .waiting_interactive = counts.now[REQUEST_WAITING][0],
+        .waiting_background = counts.now[REQUEST_WAITING][1],
+        .parked = parked[0] + parked[1],
+        .submitted = counts.submitted,
+        .refused_busy = counts.refused_busy,
+        .refused_large = counts.refused_large,
+        .refused_wrong = counts.refused_wrong,
+        .parked_times = counts.parked,
+        .steps = counts.steps.count,
+        .decode_rows = counts.steps.decode_rows,
+        .prompt_rows = counts.steps.prompt_rows,
+        .step_seconds = counts.steps.seconds,
+        .last_decode_rows = (uint32_t)counts.last.decode_rows,
+        .last_prompt_rows = (uint32_t)counts.last.prompt_rows,
+        .last_step_seconds = counts.last.seconds,
+    };
+    _Static_assert(sizeof own.ended == sizeof counts.ended, "the same kinds");
+    memcpy(own.ended, counts.ended, sizeof own.ended);
+    return api_statistics_out(out, &own, sizeof own, "MF_SCHEDULER_STATISTICS_INIT", why);
+}
+
 /* ----------------------------------------------------------------- callbacks */
 
 static void tell_progress(void *user, size_t done, size_t total)
 {
     const mf_request *request = user;
     if (request->calls.progress) request->calls.progress(request->calls.user, done, total);
+}
+
+static void pass_routes(void *user, uint32_t layer, struct routes *routes, size_t rows)
+{
+    const mf_request *request = user;
+    uint32_t position = sequence_next_position(&request->request.sequence.state);
+    bool prompt = position < request->token_count;
+    mf_routes seen = { .layer = layer,
+                       .row_count = (uint32_t)rows,
+                       .per_row = routes->per_row,
+                       .tokens = prompt ? request->tokens + position : &request->request.token,
+                       .experts = routes->experts,
+                       .weights = routes->weights,
+                       .position = position };
+    request->calls.routes(request->calls.user, &seen);
 }
 
 static void fill_result(mf_request *request, const struct request_outcome *outcome)
@@ -79,7 +124,8 @@ static void fill_result(mf_request *request, const struct request_outcome *outco
                              .prompt_seconds = outcome->prompt_seconds,
                              .answer_seconds = outcome->answer_seconds,
                              .parked = outcome->parked,
-                             .cached = api_resumed(&outcome->cached, request->model->prefixes) };
+                             .cached = api_resumed(&outcome->cached,
+                                                   request->scheduler->model->prefixes) };
 }
 
 static void end_request(void *user, const struct request_outcome *outcome)
@@ -87,6 +133,7 @@ static void end_request(void *user, const struct request_outcome *outcome)
     mf_request *request = user;
     request_finish_text(request);
     fill_result(request, outcome);
+    requests_count_end(request->scheduler->requests, &request->request, request->result.finish);
     if (request->calls.ended) request->calls.ended(request->calls.user, &request->result);
     pthread_mutex_lock(&request->lock);
     request->ended = true;
@@ -113,7 +160,7 @@ static mf_status copy_prompt(mf_request *request, const mf_request_options *opti
 
 static mf_status read_options(mf_request *request, const mf_request_options *options, mf_error *why)
 {
-    size_t context = request->model->room.sizes.context_length;
+    size_t context = request->scheduler->model->room.sizes.context_length;
     if (options->logprobs > REQUEST_LOGPROBS_MAX)
         return fail(why, MF_ERR_ARGUMENT, "%u logprobs were asked for, at most %d are possible",
                     options->logprobs, REQUEST_LOGPROBS_MAX);
@@ -131,8 +178,9 @@ static mf_status read_options(mf_request *request, const mf_request_options *opt
     request->token_logprobs = options->token_logprobs;
     request->ignore_end = options->ignore_end;
     request->calls =
-        (struct request_calls_of_user){ options->progress, options->token, options->event,
-                                        options->ended, options->user };
+        (struct request_calls_of_user){ options->progress, options->token,  options->event,
+                                        options->ended,    options->routes, options->user };
+    request->observer = (struct observer){ .user = request, .routes = pass_routes };
     return request_text_open(request, options, why);
 }
 
@@ -176,6 +224,7 @@ static mf_status submit(mf_request *request, mf_scheduler *scheduler,
         .answer_count = request->limit,
         .client = options->client,
         .background = options->priority == MF_PRIORITY_BACKGROUND,
+        .observer = options->routes ? &request->observer : NULL,
         .calls = { request_next_token, tell_progress, end_request, request },
     };
     status = read_places(&wishes, options, why);
@@ -202,15 +251,19 @@ mf_status mf_request_submit(mf_request **out, mf_scheduler *scheduler,
     if (!scheduler) return api_missing(why, "scheduler");
     if (!options) return api_missing(why, "options");
     mf_status status = api_options_in(&own, sizeof own, options, "MF_REQUEST_OPTIONS_INIT", why);
-    if (status != MF_OK) return status;
+    if (status != MF_OK) {
+        requests_count_refusal(scheduler->requests, status);
+        return status;
+    }
     mf_request *request = calloc(1, sizeof *request);
     if (!request) return fail_memory(why, sizeof *request);
-    request->model = scheduler->model;
+    request->scheduler = scheduler;
     pthread_mutex_init(&request->lock, NULL);
     pthread_cond_init(&request->has_ended, NULL);
     *out = request; /* before the first callback */
     status = submit(request, scheduler, &own, why);
     if (status == MF_OK) return MF_OK;
+    requests_count_refusal(scheduler->requests, status);
     *out = NULL;
     release(request);
     return status;

@@ -19,13 +19,15 @@ struct mf_scheduler {
 };
 
 struct mf_request {
-    const mf_model *model;
+    mf_scheduler *scheduler;
     struct request request;
+    struct observer observer; /* passes routes on, where they are asked for */
     struct request_calls_of_user {
         mf_progress_function progress;
         bool (*token)(void *user, const mf_request_token *token);
         mf_event_function event;
         void (*ended)(void *user, const mf_request_result *result);
+        mf_routes_function routes;
         void *user;
     } calls;
     int32_t *tokens; /* of the prompt */

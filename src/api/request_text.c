@@ -22,16 +22,18 @@ static mf_status open_detokenizer(mf_request *request, const mf_request_options 
 {
     mf_detokenizer_options text = MF_DETOKENIZER_OPTIONS_INIT;
     bool wanted = options->family || options->stop_count > 0 || options->event;
-    if (!request->model->text.parts.tokenizer && !wanted) return MF_OK;
+    if (!request->scheduler->model->text.parts.tokenizer && !wanted) return MF_OK;
     text.family = options->family;
-    return mf_detokenizer_open(&request->detokenizer, &request->model->text, &text, why);
+    return mf_detokenizer_open(&request->detokenizer, &request->scheduler->model->text, &text, why);
 }
 
 mf_status request_text_open(mf_request *request, const mf_request_options *options, mf_error *why)
 {
-    mf_status status = mf_sampler_open(&request->sampler, request->model, options->sampling, why);
+    mf_status status =
+        mf_sampler_open(&request->sampler, request->scheduler->model, options->sampling, why);
     if (status == MF_OK && options->constraint)
-        status = mf_constraint_open(&request->constraint, request->model, options->constraint, why);
+        status = mf_constraint_open(&request->constraint, request->scheduler->model,
+                                    options->constraint, why);
     if (status == MF_OK && options->stop_count > 0)
         status = mf_stops_open(&request->stops, options->stops, options->stop_count, why);
     if (status == MF_OK) status = open_detokenizer(request, options, why);
@@ -135,7 +137,8 @@ int32_t request_next_token(void *user, const float *logits)
 {
     mf_request *request = user;
     int32_t token = pick(request, logits);
-    bool ends = token < 0 || (!request->ignore_end && mf_model_is_end(request->model, token));
+    bool ends =
+        token < 0 || (!request->ignore_end && mf_model_is_end(request->scheduler->model, token));
     request->finish = ends ? MF_FINISH_END : take_token(request, logits, token);
     return request->finish == MF_FINISH_NONE ? token : -1;
 }

@@ -243,7 +243,8 @@ static void pass_routes(void *user, uint32_t layer, struct routes *routes, size_
                        .per_row = routes->per_row,
                        .tokens = forward->tokens + first_row,
                        .experts = routes->experts,
-                       .weights = routes->weights };
+                       .weights = routes->weights,
+                       .position = sequence_next_position(&sequence->sequence.state) };
     sequence->watch_routes(sequence->watch_user, &seen);
 }
 

@@ -181,12 +181,14 @@ static void begin_request(struct requests *requests, struct request *request)
     mf_status status = request->parked.count > 0
                            ? request_unpark(request, &why)
                            : request_resume(request, requests->options.prefixes, &why);
-    if (status == MF_OK)
+    if (status == MF_OK) {
         requests->active[requests->active_count++] = request;
-    else if (status == MF_ERR_POOL_FULL && requests->active_count > 0)
+        requests_move(requests, request, REQUEST_RUNNING);
+    } else if (status == MF_ERR_POOL_FULL && requests->active_count > 0) {
         put_back(requests, request);
-    else
+    } else {
         requests_end(requests, request, &why);
+    }
 }
 
 static void admit(struct requests *requests)
@@ -226,6 +228,7 @@ static void make_room(struct requests *requests)
         return;
     }
     leave_active(requests, last);
+    requests_move(requests, last, REQUEST_PARKED);
     put_back(requests, last);
 }
 
@@ -331,6 +334,7 @@ mf_status requests_submit(struct requests *requests, struct request *request,
     status = check_wishes(requests, request, why);
     if (status != MF_OK) return status;
     engine_sequence_init(&request->sequence, room, room->sizes);
+    request->sequence.observer = wishes->observer;
     request->sequence.progress =
         (struct feed_progress){ .function = report_progress, .user = request };
     pthread_mutex_lock(&requests->lock);
@@ -341,6 +345,7 @@ mf_status requests_submit(struct requests *requests, struct request *request,
                       requests->waiting_count);
     if (status == MF_OK) {
         request->number = requests->next_number++;
+        requests_move_locked(requests, request, REQUEST_WAITING);
         enqueue(requests, request);
         pthread_cond_signal(&requests->submitted);
     }

@@ -57,12 +57,27 @@ struct request_wishes {
     bool background;
     struct request_place places[REQUEST_PLACES_MAX]; /* in ascending order */
     size_t place_count;
+    const struct observer *observer; /* of its rows; NULL: none; borrowed until `ended` */
     struct request_calls calls;
 };
+
+/* Where a request is counted. */
+enum request_state {
+    REQUEST_NEW,
+    REQUEST_WAITING,
+    REQUEST_PARKED,
+    REQUEST_RUNNING,
+    REQUEST_ENDED,
+    REQUEST_STATES
+};
+
+/* Kinds of ends, which the caller numbers. */
+enum { REQUEST_ENDS = 8 };
 
 /* Lies in the caller's memory; the fields are those of requests*.c. */
 struct request {
     struct request_wishes wishes;
+    enum request_state state;  /* under the lock of the requests */
     struct request *following; /* in the list of those that wait */
     struct engine_sequence sequence;
     atomic_bool cancelled;
@@ -105,5 +120,26 @@ mf_status requests_submit(struct requests *requests, struct request *request,
 
 /* Before its next layer.  Legal until the request's memory is released, also when it has ended. */
 void request_cancel(struct request *request);
+
+/* Since the beginning; at any time all that were submitted are in one of the states. */
+struct requests_counts {
+    uint32_t now[REQUEST_STATES][2]; /* in WAITING, PARKED, RUNNING; [1]: background ones */
+    uint64_t submitted, ended[REQUEST_ENDS];
+    uint64_t refused_busy, refused_large, refused_wrong;
+    uint64_t parked; /* times */
+    struct requests_steps {
+        uint64_t count, decode_rows, prompt_rows;
+        double seconds; /* without those of steps in their pauses */
+    } steps, last;
+};
+
+/* From any thread; waits for no step. */
+struct requests_counts requests_counts(struct requests *requests);
+
+/* The request counts as one that has ended in way `end`; call it within `ended`. */
+void requests_count_end(struct requests *requests, struct request *request, unsigned end);
+
+/* A submission failed with `status`. */
+void requests_count_refusal(struct requests *requests, mf_status status);
 
 #endif

@@ -19,7 +19,15 @@ struct requests {
     size_t waiting_count;
     uint64_t next_number;
     bool closing;
+    struct requests_counts counts;
 };
+
+/* Counts the request in another state; the first one under the lock. */
+void requests_move_locked(struct requests *requests, struct request *request,
+                          enum request_state state);
+void requests_move(struct requests *requests, struct request *request, enum request_state state);
+
+void requests_count_step(struct requests *requests, const struct requests_steps *step);
 
 /* The request leaves the loop; `why` NULL: its answer is complete. */
 void requests_end(struct requests *requests, struct request *request, const mf_error *why);

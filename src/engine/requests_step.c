@@ -11,6 +11,7 @@ struct members {
     struct feed feeds[REQUESTS_PARALLEL_MAX];
     mf_error whys[REQUESTS_PARALLEL_MAX];
     size_t count;
+    double paused_seconds; /* of the step, for others */
 };
 
 /* What the scheduler may choose from. */
@@ -137,6 +138,20 @@ static void tell_scheduler(const struct members *members, const struct measure *
     scheduler_step_done(&members->requests->scheduler, &step);
 }
 
+static void count_step(const struct members *members, const struct measure *measure)
+{
+    struct requests_steps step = { .count = 1,
+                                   .seconds =
+                                       clock_seconds() - measure->begin - members->paused_seconds };
+    for (size_t i = 0; i < members->count; i++) {
+        const struct feed *feed = &members->feeds[i];
+        if (feed->status == MF_OK)
+            *(feed->phase == MF_PHASE_PROMPT ? &step.prompt_rows : &step.decode_rows) +=
+                feed->count;
+    }
+    requests_count_step(members->requests, &step);
+}
+
 static void end_feeds(struct members *members)
 {
     for (size_t i = 0; i < members->count; i++) end_feed(members, i);
@@ -154,7 +169,7 @@ static bool is_member(const struct members *members, const struct request *reque
 /* At a layer boundary of a step of prompts: tokens that are due. */
 static void pause_step(void *user)
 {
-    const struct members *outer = user;
+    struct members *outer = user;
     struct requests *requests = outer->requests;
     struct candidates candidates = { .count = 0 };
     struct members inner = { .requests = requests };
@@ -166,7 +181,9 @@ static void pause_step(void *user)
     struct measure measure = begin_measure(requests);
     engine_feed_in_pause(inner.feeds, inner.count);
     tell_scheduler(&inner, &measure, true);
+    count_step(&inner, &measure);
     end_feeds(&inner);
+    outer->paused_seconds += clock_seconds() - measure.begin;
 }
 
 void requests_step(struct requests *requests)
@@ -183,6 +200,7 @@ void requests_step(struct requests *requests)
     struct measure measure = begin_measure(requests);
     engine_feed_pausable(members.feeds, members.count, plan.pausable ? &pause : NULL);
     tell_scheduler(&members, &measure, false);
+    count_step(&members, &measure);
     pthread_mutex_unlock(requests->options.engine_lock);
     end_feeds(&members);
 }

@@ -532,6 +532,7 @@ static void check_requests(void)
     mf_scheduler *scheduler = NULL;
     mf_request *request = NULL;
     mf_request_options options = MF_REQUEST_OPTIONS_INIT;
+    mf_scheduler_statistics statistics = MF_SCHEDULER_STATISTICS_INIT;
     const char *message;
     w = &why;
     MUST(mf_scheduler_open(&scheduler, model, NULL, w));
@@ -539,6 +540,10 @@ static void check_requests(void)
     REFUSES(mf_scheduler_open(&(mf_scheduler *){ NULL }, NULL, NULL, w));
     options.prompt = prompt;
     options.max_tokens = 1;
+    REFUSES(mf_scheduler_stats(NULL, &statistics, w));
+    REFUSES(mf_scheduler_stats(scheduler, NULL, w));
+    statistics.struct_size = 0;
+    REFUSES(mf_scheduler_stats(scheduler, &statistics, w));
     REFUSES(mf_request_submit(NULL, scheduler, &options, w));
     REFUSES(mf_request_submit(&request, NULL, &options, w));
     REFUSES(mf_request_submit(&request, scheduler, NULL, w));

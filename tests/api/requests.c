@@ -42,6 +42,8 @@ struct talk {
     atomic_size_t progress;
     size_t stop_after; /* tokens; 0: never */
     atomic_int ended;  /* calls of `ended` */
+    size_t rows_seen;  /* of all layers that have experts … */
+    uint64_t routes;   /* … and a sum over what was chosen for them */
     mf_request_result result;
 };
 
@@ -69,6 +71,28 @@ static void take_progress(void *user, size_t done, size_t total)
     struct talk *talk = user;
     CHECK(done >= atomic_load(&talk->progress) && done <= total);
     atomic_store(&talk->progress, done);
+}
+
+static uint64_t mix(uint64_t sum, const void *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        sum = (sum ^ ((const uint8_t *)bytes)[i]) * UINT64_C(0x100000001b3);
+    return sum;
+}
+
+/* The same for any order of rows. */
+static void take_routes(void *user, const mf_routes *routes)
+{
+    struct talk *talk = user;
+    for (uint32_t row = 0; row < routes->row_count; row++) {
+        const uint32_t key[] = { routes->layer, routes->position + row,
+                                 (uint32_t)routes->tokens[row] };
+        size_t first = (size_t)row * routes->per_row;
+        uint64_t sum = mix(UINT64_C(0xcbf29ce484222325), key, sizeof key);
+        sum = mix(sum, routes->experts + first, routes->per_row * sizeof *routes->experts);
+        talk->routes += mix(sum, routes->weights + first, routes->per_row * sizeof(float));
+        talk->rows_seen++;
+    }
 }
 
 static void take_end(void *user, const mf_request_result *result)
@@ -123,6 +147,7 @@ static mf_request_options request_options(struct talk *talk)
     options.prompt = talk->prompt;
     options.max_tokens = ANSWER;
     options.family = "think";
+    options.routes = take_routes;
     options.token = take_token;
     options.event = take_event;
     options.progress = take_progress;
@@ -153,23 +178,49 @@ static void answer_alone(struct talk *talk, mf_model *model)
     const int32_t *prompt = mf_prompt_tokens(talk->prompt, &count);
     CHECK(mf_sequence_open(&sequence, model, NULL, &why) == MF_OK);
     CHECK(mf_sampler_open(&sampler, model, NULL, &why) == MF_OK);
+    mf_sequence_watch_routes(sequence, take_routes, talk);
     CHECK(mf_sequence_feed(sequence, MF_PHASE_PROMPT, prompt, count, &why) == MF_OK);
     while (talk->token_count < ANSWER) {
         int32_t token = mf_sampler_pick(sampler, mf_sequence_logits(sequence));
         if (mf_model_is_end(model, token)) break;
         talk->tokens[talk->token_count++] = token;
+        if (talk->token_count == ANSWER) break; /* nothing follows it */
         CHECK(mf_sequence_feed(sequence, MF_PHASE_GENERATED, &token, 1, &why) == MF_OK);
     }
     mf_sampler_close(sampler);
     mf_sequence_close(sequence);
 }
 
+static mf_scheduler_statistics stats_of(const mf_scheduler *scheduler)
+{
+    mf_scheduler_statistics found = MF_SCHEDULER_STATISTICS_INIT;
+    uint64_t known;
+    CHECK(mf_scheduler_stats(scheduler, &found, &why) == MF_OK);
+    known = found.running + found.waiting_interactive + found.waiting_background + found.parked;
+    for (int i = 0; i < MF_FINISH_CAPACITY; i++) known += found.ended[i];
+    CHECK(known == found.submitted);
+    return found;
+}
+
 /* ------------------------------------------------------------------------ tests */
 
 static struct talk alone[MANY];
 
+/* Steps have had every row, each once; a last token that nothing follows has none. */
+static void check_totals(const mf_scheduler *scheduler, size_t prompt, size_t answer, size_t cut)
+{
+    const mf_scheduler_statistics found = stats_of(scheduler);
+    CHECK(found.running == 0 && found.submitted == MANY && found.parked_times == 0);
+    CHECK(found.ended[MF_FINISH_LENGTH] == cut && found.ended[MF_FINISH_END] == MANY - cut);
+    CHECK(found.prompt_rows == prompt && found.decode_rows == answer - cut);
+    CHECK(found.steps > 0 && found.steps <= prompt + answer && found.step_seconds > 0);
+    CHECK(found.last_prompt_rows == 0 && found.last_decode_rows > 0);
+    CHECK(found.last_step_seconds > 0 && found.last_step_seconds < found.step_seconds);
+}
+
 static void many_give_what_each_gives_alone(void)
 {
+    size_t prompt_rows = 0, answer_rows = 0, cut = 0;
     mf_model *model = open_model(8, 512, 0);
     mf_scheduler *scheduler = open_scheduler(model, 8, 0);
     struct talk talks[MANY];
@@ -178,6 +229,7 @@ static void many_give_what_each_gives_alone(void)
         answer_alone(&alone[i], model);
         begin_talk(&talks[i], model, questions[i]);
     }
+    CHECK(stats_of(scheduler).steps == 0);
     for (int i = 0; i < MANY; i++) submit(&talks[i], scheduler);
     for (int i = 0; i < MANY; i++) {
         mf_request_result result = MF_REQUEST_RESULT_INIT;
@@ -190,9 +242,14 @@ static void many_give_what_each_gives_alone(void)
         CHECK(memcmp(talks[i].tokens, alone[i].tokens, alone[i].token_count * sizeof(int32_t)) ==
               0);
         CHECK(result.answer_tokens == alone[i].token_count);
+        CHECK(talks[i].rows_seen == alone[i].rows_seen && talks[i].routes == alone[i].routes);
+        prompt_rows += prompt;
+        answer_rows += result.answer_tokens;
+        cut += result.finish == MF_FINISH_LENGTH;
         CHECK(result.wait_seconds >= 0 && result.prompt_seconds > 0 && result.answer_seconds >= 0);
         end_talk(&talks[i]);
     }
+    check_totals(scheduler, prompt_rows, answer_rows, cut);
     mf_scheduler_close(scheduler);
     mf_model_close(model);
 }
@@ -225,7 +282,8 @@ static void a_full_pool_parks_requests_and_loses_nothing(void)
         parked += result.parked;
         end_talk(&talks[i]);
     }
-    CHECK(parked > 0);
+    CHECK(parked > 0 && stats_of(scheduler).parked_times == parked);
+    CHECK(stats_of(scheduler).parked == 0 && stats_of(scheduler).ended[MF_FINISH_LENGTH] == 4);
     mf_scheduler_close(scheduler);
     mf_model_close(model);
 }
@@ -435,11 +493,16 @@ static void what_cannot_be_answered_is_refused(void)
         mf_request_options wanted = request_options(&talks[i]);
         wanted.max_tokens = 200;
         wanted.ignore_end = true;
+        if (i == 1) wanted.priority = MF_PRIORITY_BACKGROUND;
         CHECK(mf_request_submit(&talks[i].request, scheduler, &wanted, &why) == MF_OK);
         while (i == 0 && atomic_load(&talks[0].progress) == 0) usleep(100);
     }
     options.logprobs = 0;
     CHECK(mf_request_submit(&request, scheduler, &options, &why) == MF_ERR_BUSY);
+    mf_scheduler_statistics found = stats_of(scheduler);
+    CHECK(found.refused_busy == 1 && found.refused_large == 1 && found.refused_wrong == 4);
+    CHECK(found.submitted == 2 && found.running == 1 && found.waiting_background == 1);
+    CHECK(found.waiting_interactive == 0 && found.parked == 0);
     for (int i = 0; i < 2; i++) end_talk(&talks[i]);
     mf_scheduler_close(scheduler);
     mf_model_close(model);
