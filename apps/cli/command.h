@@ -45,6 +45,7 @@ struct command {
 /* In the order of the help. */
 #define COMMAND_LIST(X)                                                                            \
     X(run)                                                                                         \
+    X(serve)                                                                                       \
     X(batch)                                                                                       \
     X(cache)                                                                                       \
     X(inspect)                                                                                     \

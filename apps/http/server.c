@@ -1,0 +1,313 @@
+#include "http/http_internal.h"
+
+#include "common/basics.h"
+#include "common/clock.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { CONNECTION_MEMORY = 64 << 10, STACK_BYTES = 1 << 20, HEAD_SECONDS = 20, BACKLOG = 512 };
+
+/* --------------------------------------------------------------- connections */
+
+void connection_enter(struct http_server *server, struct connection *entry,
+                      enum connection_phase phase)
+{
+    if (!entry) return;
+    pthread_mutex_lock(&server->lock);
+    entry->served |= entry->phase == PHASE_HANDLING;
+    entry->phase = phase;
+    entry->since = clock_seconds();
+    pthread_mutex_unlock(&server->lock);
+}
+
+static void add_connection(struct http_server *server, struct MHD_Connection *connection,
+                           void **context)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct connection *entry = calloc(1, sizeof *entry);
+
+    *context = entry;
+    if (!entry) return;
+    entry->descriptor = info ? info->connect_fd : -1;
+    entry->since = clock_seconds();
+    pthread_mutex_lock(&server->lock);
+    entry->next = server->connections;
+    if (entry->next) entry->next->previous = entry;
+    server->connections = entry;
+    server->connection_count++;
+    pthread_mutex_unlock(&server->lock);
+}
+
+static void remove_connection(struct http_server *server, struct connection *entry)
+{
+    if (!entry) return;
+    pthread_mutex_lock(&server->lock);
+    if (entry->previous)
+        entry->previous->next = entry->next;
+    else
+        server->connections = entry->next;
+    if (entry->next) entry->next->previous = entry->previous;
+    server->connection_count--;
+    pthread_mutex_unlock(&server->lock);
+    free(entry);
+}
+
+static void note_connection(void *user, struct MHD_Connection *connection, void **context,
+                            enum MHD_ConnectionNotificationCode what)
+{
+    if (what == MHD_CONNECTION_NOTIFY_STARTED)
+        add_connection(user, connection, context);
+    else
+        remove_connection(user, *context);
+}
+
+static double patience(const struct http_server *server, const struct connection *entry)
+{
+    switch (entry->phase) {
+    case PHASE_HEAD:
+        return entry->served ? server->options.idle_seconds : HEAD_SECONDS;
+    case PHASE_BODY:
+        return server->options.body_seconds;
+    default:
+        return 1e9;
+    }
+}
+
+/* Closes connections that are too slow, until the server ends. */
+static void *watch_connections(void *user)
+{
+    struct http_server *server = user;
+    struct pollfd stop = { .fd = server->stop, .events = POLLIN };
+
+    while (poll(&stop, 1, 500) <= 0) {
+        double now = clock_seconds();
+        pthread_mutex_lock(&server->lock);
+        for (struct connection *entry = server->connections; entry; entry = entry->next)
+            if (entry->descriptor >= 0 && now - entry->since > patience(server, entry))
+                shutdown(entry->descriptor, SHUT_RDWR);
+        pthread_mutex_unlock(&server->lock);
+    }
+    return NULL;
+}
+
+/* ------------------------------------------------------------------- requests */
+
+static enum MHD_Result begin_exchange(struct http_server *server, struct MHD_Connection *connection,
+                                      const char *path, const char *method, void **context)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct exchange *exchange = exchange_new(server, connection, method, path);
+
+    if (!exchange) return MHD_NO;
+    *context = exchange;
+    exchange->entry = info ? info->socket_context : NULL;
+    connection_enter(server, exchange->entry, PHASE_BODY);
+    exchange->admitted = server->options.admit(server->options.user, exchange);
+    const char *length = exchange_header(exchange, "Content-Length");
+    if (exchange->admitted && length && strtoull(length, NULL, 10) > server->options.body_limit) {
+        exchange->admitted = false;
+        server->options.oversize(server->options.user, exchange);
+    }
+    if (exchange->admitted) return MHD_YES;
+    connection_enter(server, exchange->entry, PHASE_HANDLING);
+    /* The body is not read: no further request can follow on this connection. */
+    exchange_add_header(exchange, "Connection", "close");
+    return exchange_queue(exchange);
+}
+
+static void take_body(struct exchange *exchange, const char *bytes, size_t count)
+{
+    size_t limit = exchange->server->options.body_limit;
+
+    exchange->too_large |= exchange->body.count + count > limit;
+    if (exchange->too_large || byte_list_append(&exchange->body, bytes, count, NULL) != MF_OK)
+        exchange->too_large = true;
+}
+
+static enum MHD_Result take_request(void *user, struct MHD_Connection *connection, const char *path,
+                                    const char *method, const char *version, const char *bytes,
+                                    size_t *count, void **context)
+{
+    struct http_server *server = user;
+    struct exchange *exchange = *context;
+
+    (void)version;
+    if (!exchange) return begin_exchange(server, connection, path, method, context);
+    if (*count > 0) {
+        take_body(exchange, bytes, *count);
+        *count = 0;
+        return MHD_YES;
+    }
+    if (exchange->replied) return MHD_YES;
+    connection_enter(server, exchange->entry, PHASE_HANDLING);
+    exchange_limit_sending(exchange, false);
+    if (exchange->too_large)
+        server->options.oversize(server->options.user, exchange);
+    else
+        server->options.handle(server->options.user, exchange);
+    exchange_limit_sending(exchange, true);
+    return exchange_queue(exchange);
+}
+
+static void end_request(void *user, struct MHD_Connection *connection, void **context,
+                        enum MHD_RequestTerminationCode how)
+{
+    struct exchange *exchange = *context;
+
+    (void)connection;
+    (void)how;
+    if (exchange) connection_enter(user, exchange->entry, PHASE_HEAD);
+    exchange_free(exchange);
+    *context = NULL;
+}
+
+/* ----------------------------------------------------------------------- life */
+
+static mf_status listen_on(int *out, const struct http_options *options, mf_error *why)
+{
+    struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE }, *found = NULL;
+    char port[8];
+    int on = 1, descriptor;
+
+    snprintf(port, sizeof port, "%u", options->port);
+    int problem = getaddrinfo(options->host, port, &hints, &found);
+    if (problem != 0)
+        return fail(why, MF_ERR_ARGUMENT, "%.128s is no address of this machine: %s", options->host,
+                    gai_strerror(problem));
+    descriptor = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (descriptor >= 0) setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (descriptor < 0 || bind(descriptor, found->ai_addr, found->ai_addrlen) != 0 ||
+        listen(descriptor, BACKLOG) != 0) {
+        int number = errno;
+        freeaddrinfo(found);
+        if (descriptor >= 0) close(descriptor);
+        return fail_errno(why, MF_ERR_IO, number, "%.128s, port %u, cannot be listened on",
+                          options->host, options->port);
+    }
+    freeaddrinfo(found);
+    *out = descriptor;
+    return MF_OK;
+}
+
+static void learn_address(struct http_server *server, int descriptor)
+{
+    struct sockaddr_storage address = { 0 };
+    socklen_t length = sizeof address;
+    const void *bytes = &((struct sockaddr_in *)&address)->sin_addr;
+
+    getsockname(descriptor, (struct sockaddr *)&address, &length);
+    server->port = ntohs(((struct sockaddr_in *)&address)->sin_port);
+    if (address.ss_family == AF_INET6) bytes = &((struct sockaddr_in6 *)&address)->sin6_addr;
+    if (!inet_ntop(address.ss_family, bytes, server->address, sizeof server->address))
+        server->address[0] = '\0';
+}
+
+/* A line on stderr is for what the program says; libmicrohttpd's own messages are dropped. */
+static void drop_message(void *user, const char *format, va_list list)
+{
+    (void)user;
+    (void)format;
+    (void)list;
+}
+
+static mf_status start_daemon(struct http_server *server, mf_error *why)
+{
+    int descriptor = -1;
+    mf_status status = listen_on(&descriptor, &server->options, why);
+
+    if (status != MF_OK) return status;
+    learn_address(server, descriptor);
+    server->daemon = MHD_start_daemon(
+        MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL |
+            MHD_USE_ITC | MHD_USE_ERROR_LOG,
+        server->port, NULL, NULL, take_request, server, MHD_OPTION_EXTERNAL_LOGGER, drop_message,
+        NULL, MHD_OPTION_LISTEN_SOCKET, descriptor, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)server->options.connection_limit, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_MEMORY, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)server->options.send_seconds,
+        MHD_OPTION_NOTIFY_COMPLETED, end_request, server, MHD_OPTION_NOTIFY_CONNECTION,
+        note_connection, server, MHD_OPTION_END);
+    if (server->daemon) return MF_OK;
+    close(descriptor);
+    return fail(why, MF_ERR_IO, "the HTTP server could not be started");
+}
+
+mf_status http_server_open(struct http_server **out, const struct http_options *options,
+                           mf_error *why)
+{
+    struct http_server *server = calloc(1, sizeof *server);
+    mf_status status;
+
+    *out = NULL;
+    if (!server) return fail_memory(why, sizeof *server);
+    server->options = *options;
+    pthread_mutex_init(&server->lock, NULL);
+    server->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    status = server->stop < 0 ? fail_errno(why, MF_ERR_IO, errno, "no event descriptor")
+                              : start_daemon(server, why);
+    if (status == MF_OK) {
+        server->watching = pthread_create(&server->watch, NULL, watch_connections, server) == 0;
+        if (!server->watching) status = fail(why, MF_ERR_MEMORY, "no thread could be started");
+    }
+    if (status == MF_OK)
+        *out = server;
+    else
+        http_server_close(server);
+    return status;
+}
+
+const char *http_server_address(const struct http_server *server)
+{
+    return server->address;
+}
+
+uint16_t http_server_port(const struct http_server *server)
+{
+    return server->port;
+}
+
+size_t http_server_connections(const struct http_server *server)
+{
+    struct http_server *locked = (struct http_server *)(uintptr_t)server;
+
+    pthread_mutex_lock(&locked->lock);
+    size_t count = locked->connection_count;
+    pthread_mutex_unlock(&locked->lock);
+    return count;
+}
+
+void http_server_quiesce(struct http_server *server)
+{
+    int descriptor = MHD_quiesce_daemon(server->daemon);
+
+    if (descriptor >= 0) close(descriptor);
+}
+
+void http_server_hurry(struct http_server *server)
+{
+    uint64_t one = 1;
+
+    atomic_store(&server->hurry, true);
+    if (write(server->stop, &one, sizeof one) < 0) return; /* it is readable already */
+}
+
+void http_server_close(struct http_server *server)
+{
+    if (!server) return;
+    if (server->stop >= 0) http_server_hurry(server);
+    if (server->watching) pthread_join(server->watch, NULL);
+    if (server->daemon) MHD_stop_daemon(server->daemon);
+    if (server->stop >= 0) close(server->stop);
+    pthread_mutex_destroy(&server->lock);
+    free(server);
+}

@@ -1,0 +1,20 @@
+/* handlers.h: the handlers that routes.c names, by file.  Each replies to its exchange. */
+#ifndef SERVE_HANDLERS_H
+#define SERVE_HANDLERS_H
+
+#include "serve/metrics.h"
+#include "serve/registry.h"
+#include "serve/serve.h"
+
+void openai_chat(struct serve *serve, struct exchange *exchange); /* openai_chat.c */
+
+void health(struct serve *serve, struct exchange *exchange); /* models.c */
+void models_list(struct serve *serve, struct exchange *exchange);
+void models_one(struct serve *serve, struct exchange *exchange);
+void embeddings(struct serve *serve, struct exchange *exchange);
+
+void tokens_tokenize(struct serve *serve, struct exchange *exchange); /* tokens.c */
+void tokens_detokenize(struct serve *serve, struct exchange *exchange);
+void tokens_template(struct serve *serve, struct exchange *exchange);
+
+#endif

@@ -1,0 +1,400 @@
+#include "serve/job_internal.h"
+
+#include "common/basics.h"
+#include "common/clock.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* --------------------------------------------------------------------- queue */
+
+void job_event_free(struct job_event *event)
+{
+    if (!event) return;
+    byte_list_free(&event->text);
+    free(event->token);
+    free(event->result);
+    free(event);
+}
+
+static void append(struct job *job, struct job_event *event)
+{
+    uint64_t one = 1;
+
+    pthread_mutex_lock(&job->lock);
+    bool was_empty = !job->first;
+    if (job->last)
+        job->last->next = event;
+    else
+        job->first = event;
+    job->last = event;
+    pthread_mutex_unlock(&job->lock);
+    /* A counter that is full is readable as well. */
+    if (was_empty && write(job->wake, &one, sizeof one) < 0) return;
+}
+
+/* True: the text was joined to the last event, which has not been taken yet. */
+static bool join_last(struct job *job, const struct job_event *like, const char *text,
+                      size_t length)
+{
+    bool joined = false;
+
+    pthread_mutex_lock(&job->lock);
+    struct job_event *last = job->last;
+    if (last && last->kind == like->kind && last->choice == like->choice &&
+        last->call == like->call)
+        joined = byte_list_append(&last->text, text, length, NULL) == MF_OK;
+    pthread_mutex_unlock(&job->lock);
+    return joined;
+}
+
+static bool put_text(struct choice *choice, enum job_event_kind kind, uint32_t call,
+                     const char *text, size_t length)
+{
+    struct job_event like = { .kind = kind, .choice = choice->index, .call = call };
+    bool joins = kind == JOB_REASONING || kind == JOB_CONTENT || kind == JOB_CALL_ARGUMENTS;
+
+    if (joins && join_last(choice->job, &like, text, length)) return true;
+    struct job_event *event = malloc(sizeof *event);
+    if (!event) return false;
+    *event = like;
+    if (byte_list_append(&event->text, text, length, NULL) != MF_OK) {
+        job_event_free(event);
+        return false;
+    }
+    append(choice->job, event);
+    return true;
+}
+
+/* -------------------------------------------- callbacks, in the scheduler's thread */
+
+static bool take_event(void *user, const mf_event *event)
+{
+    static const enum job_event_kind kinds[] = {
+        [MF_EVENT_REASONING] = JOB_REASONING,   [MF_EVENT_CONTENT] = JOB_CONTENT,
+        [MF_EVENT_CALL_BEGIN] = JOB_CALL_BEGIN, [MF_EVENT_CALL_ARGUMENTS] = JOB_CALL_ARGUMENTS,
+        [MF_EVENT_CALL_END] = JOB_CALL_END,
+    };
+    struct choice *choice = user;
+
+    if (event->kind == MF_EVENT_CALL_DROPPED) choice->cut = true;
+    if (choice->cut) return true;
+    if (event->kind == MF_EVENT_REASONING) choice->reasoned = choice->answered;
+    return put_text(choice, kinds[event->kind], (uint32_t)event->call, event->text, event->length);
+}
+
+static void take_progress(void *user, size_t done, size_t total)
+{
+    struct choice *choice = user;
+    struct job *job = choice->job;
+
+    registry_progress(job->ask->serve->registry, job->record, done);
+    if (!job->ask->wants_progress || choice->index > 0) return;
+    struct job_event *event = calloc(1, sizeof *event);
+    if (!event) return; /* the next one will tell */
+    event->kind = JOB_PROGRESS;
+    event->done = done;
+    event->total = total;
+    append(job, event);
+}
+
+static bool put_token(struct choice *choice, const mf_request_token *token)
+{
+    struct job_event *event = calloc(1, sizeof *event);
+    struct job_token *copy = calloc(1, sizeof *copy);
+
+    if (!event || !copy) {
+        free(event);
+        free(copy);
+        return false;
+    }
+    copy->token = token->token;
+    copy->logprob = token->logprob;
+    copy->count = min_size(token->logprob_count, COUNT_OF(copy->best));
+    for (size_t i = 0; i < copy->count; i++) copy->best[i] = token->logprobs[i];
+    event->kind = JOB_TOKEN;
+    event->choice = choice->index;
+    event->token = copy;
+    append(choice->job, event);
+    return true;
+}
+
+static bool take_token(void *user, const mf_request_token *token)
+{
+    struct choice *choice = user;
+    struct job *job = choice->job;
+    struct serve *serve = job->ask->serve;
+    double now = clock_seconds();
+
+    if (choice->last_token == 0)
+        metrics_observe(serve->metrics, METRIC_FIRST_TOKEN, now - job->submitted);
+    else
+        metrics_observe(serve->metrics, METRIC_INTER_TOKEN, now - choice->last_token);
+    choice->last_token = now;
+    choice->answered++;
+    metrics_add(serve->metrics, METRIC_ANSWER_TOKENS, 1);
+    registry_token(serve->registry, job->record);
+    return !job->ask->logprobs || put_token(choice, token);
+}
+
+static void count_end(struct metrics *metrics, const struct job *job,
+                      const mf_request_result *result)
+{
+    static const enum metric_counter by_finish[] = {
+        [MF_FINISH_NONE] = METRIC_ENDED_FAILED,         [MF_FINISH_END] = METRIC_ENDED_STOP,
+        [MF_FINISH_STOP] = METRIC_ENDED_STOP,           [MF_FINISH_LENGTH] = METRIC_ENDED_LENGTH,
+        [MF_FINISH_CANCELLED] = METRIC_ENDED_CANCELLED, [MF_FINISH_FAILED] = METRIC_ENDED_FAILED,
+    };
+
+    metrics_add(metrics, by_finish[result->finish], 1);
+    metrics_add(metrics, METRIC_PROMPT_TOKENS, result->prompt_tokens);
+    metrics_add(metrics, METRIC_CACHED_TOKENS, result->cached.resumed);
+    metrics_add(metrics, METRIC_REPLAYED_TOKENS, result->cached.replayed);
+    metrics_observe(metrics, METRIC_REQUEST, clock_seconds() - job->submitted);
+    metrics_observe(metrics, METRIC_QUEUE, result->wait_seconds);
+}
+
+static void take_end(void *user, const mf_request_result *result)
+{
+    struct choice *choice = user;
+    struct job *job = choice->job;
+    struct job_event *event = choice->end;
+
+    choice->end = NULL;
+    count_end(job->ask->serve->metrics, job, result);
+    registry_end(job->ask->serve->registry, job->record, result);
+    *event->result = *result;
+    event->reasoning_tokens = choice->reasoned;
+    append(job, event);
+}
+
+/* The last event must come whatever memory is left then. */
+static struct job_event *end_event_new(uint32_t index)
+{
+    struct job_event *event = calloc(1, sizeof *event);
+
+    if (!event) return NULL;
+    event->kind = JOB_ENDED;
+    event->choice = index;
+    event->result = calloc(1, sizeof *event->result);
+    if (event->result) return event;
+    free(event);
+    return NULL;
+}
+
+/* --------------------------------------------------------------------- start */
+
+static void fill_constraint(mf_constraint_options *out, const struct job *job, const char *tools)
+{
+    const struct ask *ask = job->ask;
+
+    out->json_schema = ask->schema;
+    out->grammar = ask->grammar;
+    out->tools = tools;
+    out->tool_choice = tools && ask->tool_choice[0] ? ask->tool_choice : NULL;
+    out->one_call = ask->one_call;
+    out->reasoning = mf_prompt_reasoning(job->prompt);
+}
+
+static void fill_request(mf_request_options *out, struct choice *choice)
+{
+    struct ask *ask = choice->job->ask;
+
+    out->prompt = choice->job->prompt;
+    if (!out->prompt) {
+        out->tokens = ask->ids;
+        out->token_count = ask->id_count;
+    }
+    out->max_tokens = ask->limit;
+    out->ignore_end = ask->ignore_end;
+    out->sampling = &ask->sampling;
+    out->stops = ask->stops;
+    out->stop_count = ask->stop_count;
+    out->family = ask->messages ? mf_text_family(ask->serve->text) : NULL;
+    out->stream_calls = true;
+    out->logprobs = ask->top_logprobs;
+    out->token_logprobs = ask->logprobs;
+    out->priority = ask->background ? MF_PRIORITY_BACKGROUND : MF_PRIORITY_INTERACTIVE;
+    out->client = ask->client;
+    out->progress = take_progress;
+    out->token = take_token;
+    out->event = take_event;
+    out->ended = take_end;
+    out->user = choice;
+}
+
+static mf_status submit_choice(struct job *job, uint32_t index, const char *tools, mf_error *why)
+{
+    struct choice *choice = &job->choices[index];
+    mf_request_options options = MF_REQUEST_OPTIONS_INIT;
+    mf_constraint_options constraint = MF_CONSTRAINT_OPTIONS_INIT;
+    uint32_t breakpoints[ASK_BREAKPOINTS_MAX];
+    struct ask *ask = job->ask;
+
+    choice->job = job;
+    choice->index = index;
+    choice->end = end_event_new(index);
+    if (!choice->end) return fail_memory(why, sizeof *choice->end);
+    fill_request(&options, choice);
+    options.tools = tools;
+    options.breakpoints = breakpoints;
+    if (job->prompt) options.breakpoint_count = prompt_breakpoints(breakpoints, ask, job->prompt);
+    if (ask->schema || ask->grammar || tools) {
+        fill_constraint(&constraint, job, tools);
+        options.constraint = &constraint;
+    }
+    if (index > 0) ask->sampling.seed++;
+    return mf_request_submit(&choice->request, ask->serve->scheduler, &options, why);
+}
+
+static bool submit(struct job *job, struct failure *failure)
+{
+    char *tools = job->ask->tools ? json_dumps(job->ask->tools, JSON_COMPACT) : NULL;
+    mf_error why = { .text = "" };
+    mf_status status = MF_OK;
+
+    for (uint32_t i = 0; i < job->ask->choices && status == MF_OK; i++) {
+        status = submit_choice(job, i, tools, &why);
+        job->choice_count += status == MF_OK;
+    }
+    free(tools);
+    if (status == MF_OK) return true;
+    metrics_add(job->ask->serve->metrics,
+                status == MF_ERR_BUSY ? METRIC_REFUSED_BUSY : METRIC_REFUSED_INVALID, 1);
+    return refuse_error(failure, &why);
+}
+
+/* A limit beyond the context is lowered: agents ask for 32,000 tokens of any model. */
+static bool check_length(struct job *job, struct failure *failure)
+{
+    struct ask *ask = job->ask;
+    uint32_t context = ask->serve->context;
+    size_t count = ask->id_count;
+
+    if (job->prompt) mf_prompt_tokens(job->prompt, &count);
+    if (count == 0) return refuse(failure, FAILURE_INVALID, NULL, "the prompt is empty");
+    if (count > context) return refuse_too_long(failure, count, context);
+    job->prompt_tokens = (uint32_t)count;
+    if (ask->limit <= context - count + 1) return true;
+    ask->limit = (uint32_t)(context - count + 1);
+    return ask_note(ask, failure, "max_tokens");
+}
+
+static bool prepare(struct job *job, struct failure *failure)
+{
+    struct ask *ask = job->ask;
+
+    if (ask->serve->closing)
+        return refuse(failure, FAILURE_CLOSING, NULL, "the server is shutting down");
+    if (!ask->ids && !job_render(&job->prompt, ask, failure)) return false;
+    if (!check_length(job, failure)) return false;
+    job->record =
+        registry_begin(ask->serve->registry, ask->id, ask->api, ask->client, job->prompt_tokens);
+    job->submitted = clock_seconds();
+    return submit(job, failure);
+}
+
+bool job_start(struct job **out, struct ask *ask, struct exchange *exchange,
+               struct failure *failure)
+{
+    struct job *job = calloc(1, sizeof *job);
+
+    *out = NULL;
+    if (!job) return refuse(failure, FAILURE_ENGINE, NULL, "out of memory");
+    job->ask = ask;
+    job->exchange = exchange;
+    pthread_mutex_init(&job->lock, NULL);
+    job->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    bool done = job->wake >= 0
+                    ? prepare(job, failure)
+                    : refuse(failure, FAILURE_ENGINE, NULL, "no event descriptor is left");
+    if (!done) {
+        job_free(job);
+        return false;
+    }
+    if (ask->notes.count > 0) exchange_add_header(exchange, "x-moeflux-ignored", ask->notes.bytes);
+    *out = job;
+    return true;
+}
+
+void job_free(struct job *job)
+{
+    if (!job) return;
+    for (uint32_t i = 0; i < job->choice_count; i++) mf_request_cancel(job->choices[i].request);
+    for (uint32_t i = 0; i < job->choice_count; i++) mf_request_close(job->choices[i].request);
+    registry_release(job->ask->serve->registry, job->record);
+    for (uint32_t i = 0; i < ASK_CHOICES_MAX; i++) job_event_free(job->choices[i].end);
+    for (struct job_event *event = job->first, *next; event; event = next) {
+        next = event->next;
+        job_event_free(event);
+    }
+    mf_prompt_close(job->prompt);
+    if (job->wake >= 0) close(job->wake);
+    pthread_mutex_destroy(&job->lock);
+    free(job);
+}
+
+/* -------------------------------------------------------------------- events */
+
+static struct job_event *take_first(struct job *job)
+{
+    uint64_t count;
+
+    pthread_mutex_lock(&job->lock);
+    struct job_event *event = job->first;
+    if (event) {
+        job->first = event->next;
+        if (!job->first) job->last = NULL;
+    }
+    /* Only an empty queue sleeps: what comes now writes to `wake` again. */
+    else if (read(job->wake, &count, sizeof count) < 0 && errno != EAGAIN)
+        event = NULL;
+    pthread_mutex_unlock(&job->lock);
+    if (event) event->next = NULL;
+    return event;
+}
+
+enum job_wait job_next(struct job *job, double seconds, struct job_event **out)
+{
+    double until = clock_seconds() + seconds;
+
+    for (;;) {
+        *out = take_first(job);
+        if (*out) {
+            job->ended += (*out)->kind == JOB_ENDED;
+            return JOB_EVENT;
+        }
+        double left = until - clock_seconds();
+        if (left <= 0) return JOB_QUIET;
+        if (exchange_wait(job->exchange, job->wake, left) == EXCHANGE_GONE) return JOB_GONE;
+    }
+}
+
+bool job_is_over(const struct job *job)
+{
+    return job->ended == job->choice_count;
+}
+
+uint32_t job_prompt_tokens(const struct job *job)
+{
+    return job->prompt_tokens;
+}
+
+const mf_prompt *job_prompt(const struct job *job)
+{
+    return job->prompt;
+}
+
+struct ask *job_ask(const struct job *job)
+{
+    return job->ask;
+}
+
+bool job_failed(struct failure *failure, const mf_request_result *result)
+{
+    if (result->finish != MF_FINISH_FAILED && result->finish != MF_FINISH_CANCELLED) return false;
+    refuse_error(failure, &result->error);
+    return true;
+}

@@ -1,0 +1,58 @@
+#include "serve/routes.h"
+
+#include "common/basics.h"
+#include "serve/handlers.h"
+
+static const struct route routes[] = {
+    { "POST", "/chat/completions", openai_chat, DIALECT_OPENAI, 0 },
+    { "POST", "/embeddings", embeddings, DIALECT_OPENAI, 0 },
+    { "GET", "/health", health, DIALECT_OPENAI, ROUTE_OPEN },
+    { "GET", "/metrics", metrics_reply, DIALECT_OPENAI, ROUTE_PLAIN },
+    { "GET", "/models", models_list, DIALECT_OPENAI, 0 },
+    { "GET", "/models/", models_one, DIALECT_OPENAI, ROUTE_PREFIX },
+    { "GET", "/moeflux/requests", registry_reply, DIALECT_OPENAI, 0 },
+    { "POST", "/apply-template", tokens_template, DIALECT_OPENAI, 0 },
+    { "POST", "/detokenize", tokens_detokenize, DIALECT_OPENAI, 0 },
+    { "POST", "/tokenize", tokens_tokenize, DIALECT_OPENAI, 0 },
+};
+
+const char *route_path(const char *path)
+{
+    return strncmp(path, "/v1/", 4) == 0 ? path + 3 : path;
+}
+
+static bool path_fits(const struct route *route, const char *path)
+{
+    const char *own = route->flags & ROUTE_PLAIN ? path : route_path(path);
+
+    if (route->flags & ROUTE_PREFIX) return strncmp(own, route->path, strlen(route->path)) == 0;
+    return strcmp(own, route->path) == 0;
+}
+
+const struct route *route_find(const char *method, const char *path, struct failure *failure)
+{
+    bool known = false;
+
+    if (strcmp(method, "HEAD") == 0) method = "GET";
+    for (size_t i = 0; i < COUNT_OF(routes); i++) {
+        if (!path_fits(&routes[i], path)) continue;
+        if (strcmp(routes[i].method, method) == 0) return &routes[i];
+        known = true;
+    }
+    if (known)
+        refuse(failure, FAILURE_METHOD, NULL, "%.20s is not possible for %.200s", method, path);
+    else
+        refuse(failure, FAILURE_NOT_FOUND, NULL, "there is nothing at %.20s %.200s", method, path);
+    return NULL;
+}
+
+enum dialect route_dialect(const struct route *route, const struct exchange *exchange)
+{
+    if (!route)
+        return exchange_header(exchange, "anthropic-version") ? DIALECT_ANTHROPIC : DIALECT_OPENAI;
+    /* One list of models serves both APIs; its errors have the shape of the one that asks. */
+    if (route->dialect == DIALECT_OPENAI && strncmp(route->path, "/models", 7) == 0 &&
+        exchange_header(exchange, "anthropic-version"))
+        return DIALECT_ANTHROPIC;
+    return route->dialect;
+}

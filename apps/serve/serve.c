@@ -1,0 +1,129 @@
+#include "serve/serve.h"
+
+#include "common/clock.h"
+#include "serve/guard.h"
+#include "serve/metrics.h"
+#include "serve/registry.h"
+#include "serve/routes.h"
+
+#include <stdlib.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum { BODY_LIMIT = 32 << 20, CONNECTION_LIMIT = 1024 };
+
+/* ------------------------------------------------------------------ requests */
+
+bool serve_admit(void *user, struct exchange *exchange)
+{
+    const struct serve *serve = user;
+    struct failure failure;
+    const struct route *route =
+        route_find(exchange_method(exchange), exchange_path(exchange), &failure);
+    bool done = route && guard_origin(serve, exchange, &failure) &&
+                (route->flags & ROUTE_OPEN || guard_key(serve, exchange, &failure)) &&
+                guard_type(exchange, route->flags & ROUTE_UPLOAD, &failure);
+
+    if (!done) failure_reply(exchange, route_dialect(route, exchange), &failure);
+    exchange_set_user(exchange, (void *)(uintptr_t)route);
+    return done;
+}
+
+void serve_handle(void *user, struct exchange *exchange)
+{
+    struct serve *serve = user;
+    const struct route *route = exchange_user(exchange);
+
+    exchange_set_user(exchange, NULL);
+    route->handle(serve, exchange);
+}
+
+void serve_oversize(void *user, struct exchange *exchange)
+{
+    const struct route *route = exchange_user(exchange);
+    struct failure failure;
+
+    (void)user;
+    refuse(&failure, FAILURE_TOO_LARGE, NULL, "the body is larger than %d MiB", BODY_LIMIT >> 20);
+    failure_reply(exchange, route_dialect(route, exchange), &failure);
+}
+
+/* ---------------------------------------------------------------------- life */
+
+static mf_status open_scheduler(struct serve *serve, mf_error *why)
+{
+    mf_scheduler_options options = MF_SCHEDULER_OPTIONS_INIT;
+
+    options.parallel = serve->options.parallel;
+    options.waiting = serve->options.queue;
+    options.max_gap_seconds = serve->options.max_gap_seconds;
+    return mf_scheduler_open(&serve->scheduler, serve->model, &options, why);
+}
+
+static mf_status open_http(struct serve *serve, mf_error *why)
+{
+    struct http_options options = { .host = serve->options.host,
+                                    .port = serve->options.port,
+                                    .body_limit = BODY_LIMIT,
+                                    .connection_limit = CONNECTION_LIMIT,
+                                    .body_seconds = 120,
+                                    .idle_seconds = 75,
+                                    .send_seconds = 60,
+                                    .admit = serve_admit,
+                                    .handle = serve_handle,
+                                    .oversize = serve_oversize,
+                                    .user = serve };
+
+    return http_server_open(&serve->http, &options, why);
+}
+
+static mf_status learn_context(struct serve *serve, mf_error *why)
+{
+    mf_sequence *sequence = NULL;
+    mf_status status = mf_sequence_open(&sequence, serve->model, NULL, why);
+
+    if (status == MF_OK) serve->context = mf_sequence_context_length(sequence);
+    mf_sequence_close(sequence);
+    return status;
+}
+
+mf_status serve_open(struct serve **out, const struct serve_options *options, mf_model *model,
+                     mf_error *why)
+{
+    struct serve *serve = calloc(1, sizeof *serve);
+    mf_status status;
+
+    *out = NULL;
+    if (!serve) return fail_memory(why, sizeof *serve);
+    serve->options = *options;
+    serve->model = model;
+    serve->text = mf_model_text(model);
+    serve->started = clock_seconds();
+    if (getrandom(serve->secret, sizeof serve->secret, 0) < 0) serve->secret[0] = 1;
+    status = learn_context(serve, why);
+    if (status == MF_OK) status = metrics_new(&serve->metrics, why);
+    if (status == MF_OK) status = registry_new(&serve->registry, why);
+    if (status == MF_OK) status = open_scheduler(serve, why);
+    if (status == MF_OK) status = open_http(serve, why);
+    if (status == MF_OK)
+        *out = serve;
+    else
+        serve_close(serve, 0);
+    return status;
+}
+
+void serve_close(struct serve *serve, double seconds)
+{
+    double until = clock_seconds() + seconds;
+
+    if (!serve) return;
+    atomic_store(&serve->closing, true);
+    if (serve->http) http_server_quiesce(serve->http);
+    while (serve->registry && registry_active(serve->registry) > 0 && clock_seconds() < until)
+        usleep(20000);
+    http_server_close(serve->http); /* handlers end, and their jobs with them */
+    mf_scheduler_close(serve->scheduler);
+    registry_free(serve->registry);
+    metrics_free(serve->metrics);
+    free(serve);
+}

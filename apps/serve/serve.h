@@ -1,0 +1,63 @@
+/* serve.h: the server of `moeflux serve`: one model, many clients.
+ *
+ *     http/ ── routes.c ── guard.c ── a dialect (openai_chat.c, …) ── ask.h ── job.h ── mf_scheduler
+ *
+ * A dialect turns a body into an `ask` (what is to be generated), starts a `job` (its requests in
+ * the scheduler), and writes the job's events as its API wants them, whole or as a stream.
+ * To add a route: a handler in a file of its dialect, a line in routes.c.
+ *
+ * Threads: handlers run in threads of their connections.  What several of them touch is in
+ * `registry` and `metrics`, which have locks of their own. */
+#ifndef SERVE_SERVE_H
+#define SERVE_SERVE_H
+
+#include "http/server.h"
+#include "moeflux.h"
+
+#include <stdatomic.h>
+
+struct serve_options {
+    const char *host; /* address to listen on */
+    uint16_t port;
+    const char *key;             /* NULL: none is asked for */
+    const char *cache;           /* "exact", "reuse" or "off": as the model was opened */
+    const char *state_directory; /* of files and batches; NULL: none */
+    uint64_t state_limit_bytes;
+    uint32_t parallel, queue; /* requests that are answered, and that wait, at a time */
+    double max_gap_seconds;   /* 0: the scheduler's own */
+    bool strict;              /* refuse what would be noted in x-moeflux-ignored */
+    bool strict_model;        /* refuse other names of models */
+    bool any_host;            /* accept any Host header: an override for proxies */
+    bool log_prompts;
+};
+
+struct metrics;
+struct registry;
+
+struct serve {
+    struct serve_options options;
+    mf_model *model;
+    const mf_text *text;
+    uint32_t context; /* positions of a request */
+    mf_scheduler *scheduler;
+    struct http_server *http;
+    struct metrics *metrics;
+    struct registry *registry;
+    unsigned char secret[32]; /* of reasoning tokens: reasoning_token.h */
+    double started;           /* clock */
+    atomic_bool closing;      /* new requests get 503 */
+};
+
+/* Listens.  `model` outlives the server. */
+mf_status serve_open(struct serve **out, const struct serve_options *options, mf_model *model,
+                     mf_error *why);
+
+/* Refuses new requests, gives those that run up to `seconds`, and ends. */
+void serve_close(struct serve *serve, double seconds);
+
+/* http_options.admit, .handle and .oversize. */
+bool serve_admit(void *user, struct exchange *exchange);
+void serve_handle(void *user, struct exchange *exchange);
+void serve_oversize(void *user, struct exchange *exchange);
+
+#endif
