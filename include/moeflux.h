@@ -931,6 +931,68 @@ MF_API void mf_sequence_reset_stats(mf_sequence *sequence);
 MF_API mf_status mf_model_stats(const mf_model *model, mf_model_statistics *out, mf_error *why);
 MF_API void mf_model_reset_stats(mf_model *model);
 
+/* --------------------------------------------------------- watching experts */
+
+/* The map of a model's experts has a row for each layer that has any. */
+typedef struct mf_experts {
+    size_t struct_size;
+    uint32_t layer_count;  /* of the model */
+    uint32_t row_count;    /* layers that have experts … */
+    uint32_t expert_count; /* … of each of those layers */
+    uint32_t experts_per_token;
+    const uint32_t *rows;  /* [row_count] the numbers of those layers; borrowed from the model */
+    uint64_t expert_bytes; /* of an expert in the files, on average */
+    size_t map_bytes;      /* for mf_model_experts_present */
+} mf_experts;
+#define MF_EXPERTS_INIT MF_SIZED(mf_experts)
+
+MF_API mf_status mf_model_experts(const mf_model *model, mf_experts *out, mf_error *why);
+
+/* A bit for each expert that is in memory, row by row, bit 0 of byte 0 first.  From any thread;
+ * waits for nothing. */
+MF_API mf_status mf_model_experts_present(const mf_model *model, uint8_t *out, size_t capacity,
+                                          mf_error *why);
+
+/* What becomes of an expert. */
+typedef enum mf_expert_kind {
+    MF_EXPERT_HIT,     /* a step asks for it: it was in memory, … */
+    MF_EXPERT_AHEAD,   /* … because it had been read ahead, the first time that it is used, … */
+    MF_EXPERT_LATE,    /* … its read-ahead was under way, … */
+    MF_EXPERT_DEMAND,  /* … it had to be read */
+    MF_EXPERT_EVICTED, /* it makes room for another one */
+    MF_EXPERT_WASTED   /* it was read ahead, and is given up without having been used */
+} mf_expert_kind;
+
+enum { MF_EXPERT_KIND_CAPACITY = 8 }; /* room for kinds that later versions add */
+
+typedef struct mf_expert_event {
+    uint16_t layer, expert;
+    uint16_t kind; /* mf_expert_kind */
+} mf_expert_event;
+
+/* What has happened since the last batch; borrowed for the call.  The totals, by kind, are those of
+ * mf_model_statistics at that moment: a batch's events are what they have grown by. */
+typedef struct mf_expert_batch {
+    const mf_expert_event *events;
+    size_t count;
+    uint64_t totals[MF_EXPERT_KIND_CAPACITY];
+    uint64_t bytes_read, bytes_ahead, bytes_wasted; /* totals, too */
+    uint64_t present;                               /* experts in memory */
+    double seconds; /* of the step that has ended; 0: none has, it goes on */
+    uint32_t prompt_rows, decode_rows;
+    const double *stage_seconds; /* [MF_STAGE_COUNT] of that step; NULL: none has ended */
+} mf_expert_batch;
+
+/* Called in the thread that computes, when a step ends, and within long ones; it may use nothing
+ * of the engine. */
+typedef void (*mf_experts_function)(void *user, const mf_expert_batch *batch);
+
+/* From the next layer on, `each` is told of all experts that steps use, first with a batch that has
+ * no events.  One watcher for each model: another one replaces it, and NULL ends the watching, without
+ * which nothing is recorded.  From any thread; waits for no step, but for a call that is under way. */
+MF_API mf_status mf_model_watch_experts(mf_model *model, mf_experts_function each, void *user,
+                                        mf_error *why);
+
 /* ---------------------------------------------------------------- requests */
 
 /* Answers to many prompts at a time.  A scheduler has a thread that reads prompts and generates

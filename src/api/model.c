@@ -196,6 +196,7 @@ void mf_model_close(mf_model *model)
     if (!model) return;
     mf_engine *engine = model->engine;
     expert_store_free(model->experts);
+    tracer_free(atomic_load(&model->room.watch_tracer));
     api_close_cache(model);
     engine_room_free(&model->room);
     model_close(&model->model);

@@ -19,6 +19,9 @@ struct engine_room {
     struct forward forward;
     struct forward *nested; /* for steps in the pauses of another; NULL: no pauses */
     uint64_t pause_steps;   /* calls that have run in pauses */
+    /* Counts times by stage while experts are watched; NULL: never watched, or the engine has a
+     * tracer of its own.  Set once, from any thread. */
+    _Atomic(struct tracer *) watch_tracer;
     struct state_pool pool;
     struct engine_room_sizes sizes;
     uint64_t bytes; /* of the arena, the backend's reserve and the spare states of a step */

@@ -255,6 +255,20 @@ static void count_times(const struct feeds_step *step, size_t index, double seco
         times->stage_ticks[part->decode][i] += share * (double)spent->stage_ticks[i];
 }
 
+static void tell_watcher(const struct feeds_step *step, double seconds)
+{
+    const struct forward *f = step->forward;
+    double stages[MF_STAGE_COUNT], tick_seconds = tracer_tick_seconds(f->backend->tracer);
+    mf_expert_batch batch = { .seconds = seconds, .stage_seconds = stages };
+    for (int i = 0; i < MF_STAGE_COUNT; i++)
+        stages[i] = (double)f->times.stage_ticks[i] * tick_seconds;
+    for (size_t i = 0; i < step->count; i++)
+        if (step->feeds[i]->status == MF_OK)
+            *(step->parts[i].decode ? &batch.decode_rows : &batch.prompt_rows) +=
+                step->parts[i].count;
+    expert_store_tell_step(f->experts, &batch);
+}
+
 static void run_step(struct feeds_step *step)
 {
     struct forward *f = step->forward;
@@ -278,6 +292,7 @@ static void run_step(struct feeds_step *step)
     }
     if (status == MF_OK) gather_logits(step);
     double seconds = clock_seconds() - begin - step->paused_seconds;
+    if (expert_store_is_watched(f->experts)) tell_watcher(step, seconds);
     for (size_t i = 0; i < step->count; i++) {
         struct feed *feed = step->feeds[i];
         if (feed->status != MF_OK) continue;
@@ -328,7 +343,11 @@ void engine_feed_pausable(struct feed *feeds, size_t count, const struct feed_pa
 {
     if (count == 0) return;
     struct engine_room *room = feeds[0].sequence->room;
+    struct backend *backend = room->forward.backend;
+    struct tracer *before = backend->tracer, *watch = atomic_load(&room->watch_tracer);
+    if (watch && expert_store_is_watched(room->forward.experts)) backend->tracer = watch;
     run_feeds(&room->forward, feeds, count, room->nested ? pause : NULL);
+    backend->tracer = before;
     commit_feeds(feeds, count);
 }
 

@@ -107,9 +107,12 @@ static bool take_tables(struct expert_store *store)
     store->prompt_uses = ARENA_NEW(arena, uint8_t, places);
     store->prompt_rows = ARENA_NEW(arena, uint32_t, store->layers);
     store->uses = ARENA_NEW(arena, uint64_t, places);
+    store->map = ARENA_NEW(arena, _Atomic uint64_t, places / 64 + 1);
+    store->with_experts = ARENA_NEW(arena, uint32_t, store->layers);
     return store->slots && store->reads && store->memory_states && store->slot_of && store->empty &&
            store->empty_count && store->requests && store->pending && store->missing.places &&
-           store->coming.places && store->prompt_uses && store->prompt_rows && store->uses;
+           store->coming.places && store->prompt_uses && store->prompt_rows && store->uses &&
+           store->map && store->with_experts;
 }
 
 /* Allocates the tables of the cache policy, if anything can be evicted and they are not there
@@ -134,12 +137,11 @@ static void link_requests(struct expert_store *store)
     store->free_count = REQUESTS;
 }
 
-static uint32_t layers_with_experts(const struct expert_store *store)
+static void list_layers_with_experts(struct expert_store *store)
 {
-    uint32_t count = 0;
     for (uint32_t layer = 0; layer < store->layers; layer++)
-        count += store->placement.plan.class_of[layer] != NO_CLASS;
-    return count;
+        if (store->placement.plan.class_of[layer] != NO_CLASS)
+            store->with_experts[store->row_count++] = layer;
 }
 
 mf_status expert_store_open(struct expert_store **out, const struct expert_store_options *options,
@@ -158,6 +160,7 @@ mf_status expert_store_open(struct expert_store **out, const struct expert_store
                                     .visit_layer = NO_LAYER,
                                     .ahead_layer = NO_LAYER };
     pthread_mutex_init(&store->report_lock, NULL);
+    pthread_mutex_init(&store->watch.lock, NULL);
     mf_status status = place_experts(store, why);
     if (status == MF_OK && !(take_tables(store) && take_policy_tables(store)))
         status = fail_memory(why, store->placement.plan.capacity * sizeof *store->slots);
@@ -170,7 +173,8 @@ mf_status expert_store_open(struct expert_store **out, const struct expert_store
     }
     slots_reset(store);
     link_requests(store);
-    prefetch_init(&store->prefetch, layers_with_experts(store), config->experts_per_token);
+    list_layers_with_experts(store);
+    prefetch_init(&store->prefetch, store->row_count, config->experts_per_token);
     if (options->hard_limit) async_reader_forget(store->reader); /* weights were read before */
     expert_store_publish(store);
     *out = store;
@@ -188,6 +192,7 @@ void expert_store_free(struct expert_store *store)
     if (store->memory)
         allocator->release(allocator->user, store->memory, store->placement.memory_bytes);
     pthread_mutex_destroy(&store->report_lock);
+    watch_free(store);
     struct arena arena = store->arena;
     arena_free(&arena);
 }

@@ -165,6 +165,30 @@ struct expert_report {
 void expert_store_publish(struct expert_store *store);
 struct expert_report expert_store_report(struct expert_store *store);
 
+/* Watching (mf_model_watch_experts).  What visits find is handed over in batches, by the thread that
+ * computes: when a step ends, when WATCH_SECONDS have passed at the begin of a visit, and when the
+ * buffer is full.  Without a function nothing is recorded.
+ *
+ * `function` NULL: no more.  From any thread; waits for no more than a call that is under way.  The
+ * first call is one without events.  Allocates the buffer if there is none yet. */
+mf_status expert_store_watch(struct expert_store *store, mf_experts_function function, void *user,
+                             mf_error *why);
+
+/* For the thread that computes, between visits: takes notice of expert_store_watch; true: a function
+ * wants batches. */
+bool expert_store_is_watched(struct expert_store *store);
+
+/* Hands over what is recorded, at the end of a step: its rows, seconds and stages. */
+void expert_store_tell_step(struct expert_store *store, const mf_expert_batch *step);
+
+/* Sets the bits of the experts that are in memory, [layers that have experts][experts] in row-major
+ * order, bit 0 of byte 0 first; `out`: expert_store_map_bytes.  From any thread. */
+size_t expert_store_map_bytes(const struct expert_store *store);
+void expert_store_map(const struct expert_store *store, uint8_t *out);
+
+/* The layers that have experts, in order; borrowed. */
+const uint32_t *expert_store_layers(const struct expert_store *store, uint32_t *count);
+
 /* Bytes of an expert of the layer on disk, and of a slot for it; 0, 0: the layer has none. */
 void expert_store_bytes_of(const struct expert_store *store, uint32_t layer, uint64_t *expert_bytes,
                            uint64_t *slot_bytes);

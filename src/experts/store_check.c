@@ -32,6 +32,17 @@ static bool empties_are_sound(const struct expert_store *store)
     return true;
 }
 
+/* The map has the experts that are READY. */
+static bool map_is_sound(const struct expert_store *store)
+{
+    for (uint32_t p = 0; p < store->layers * store->experts; p++) {
+        uint32_t index = store->slot_of[p];
+        bool ready = index != NO_SLOT && store->slots[index].state == SLOT_READY;
+        if ((atomic_load(&store->map[p / 64]) >> p % 64 & 1) != ready) return false;
+    }
+    return true;
+}
+
 bool expert_store_check_invariants(const struct expert_store *store)
 {
     size_t ready = 0, failed = 0, under_way = 0, held = 0;
@@ -46,5 +57,6 @@ bool expert_store_check_invariants(const struct expert_store *store)
         held -= store->slot_of[p] != NO_SLOT; /* no expert is in two slots, none is lost */
     return held == 0 && ready == store->present && failed == store->failed &&
            under_way == async_reader_outstanding(store->reader) &&
-           store->free_count + under_way == REQUESTS && empties_are_sound(store);
+           store->free_count + under_way == REQUESTS && empties_are_sound(store) &&
+           map_is_sound(store);
 }

@@ -5,6 +5,7 @@
  *     store_reading.c  reads into slots
  *     store_visit.c    visits and leases
  *     store_ahead.c    read-ahead
+ *     store_watch.c    what visits find, for a watcher
  *     store_check.c    the invariants
  */
 #ifndef EXPERTS_STORE_INTERNAL_H
@@ -23,6 +24,10 @@ enum {
     VICTIMS_MAX = 64,                             /* found in one scan of the slots */
     PREDICTIONS = PREFETCH_RANKS * PREFETCH_REACH /* whose outcome is not known yet */
 };
+
+/* Events that are handed over at a time, at most, and how long they may wait. */
+enum { WATCH_EVENTS = 4096 };
+#define WATCH_SECONDS 0.05
 
 /* How old a report may become while a step runs. */
 #define PUBLISH_SECONDS 1e-3
@@ -76,6 +81,18 @@ struct place_list {
     size_t count, next;
 };
 
+struct store_watch {
+    pthread_mutex_t lock; /* held during calls of the function, and of these two */
+    mf_experts_function function;
+    void *user;
+    atomic_uint version; /* counts changes of them */
+    unsigned seen;       /* what follows is the computing thread's */
+    bool on;
+    size_t count;
+    double told_at;
+    mf_expert_event *events; /* [WATCH_EVENTS]; NULL: never watched */
+};
+
 struct expert_store {
     struct expert_store_options options;
     struct arena arena;
@@ -95,6 +112,9 @@ struct expert_store {
     uint32_t *empty;        /* [placement.plan.capacity] those of a class from its first slot on */
     size_t *empty_count;    /* [classes, at most layers] */
     size_t present, failed; /* slots READY, FAILED */
+    _Atomic uint64_t *map;  /* [layers x experts] bits: READY; written by the computing thread */
+    uint32_t *with_experts; /* [row_count] layers that have experts */
+    uint32_t row_count;
     struct victim victims[VICTIMS_MAX];
     size_t victim_count, victim_next;
 
@@ -128,6 +148,7 @@ struct expert_store {
     pthread_mutex_t report_lock; /* of the next; taken last */
     struct expert_report report;
     double published_at;
+    struct store_watch watch;
 };
 
 static inline uint32_t place_of(const struct expert_store *store, uint32_t layer, uint32_t expert)
@@ -144,6 +165,31 @@ static inline uint32_t class_of(const struct expert_store *store, uint32_t place
 {
     return store->placement.plan.class_of[layer_of(store, place)];
 }
+
+/* An expert has come into memory, or leaves it. */
+static inline void set_present(struct expert_store *store, uint32_t place, bool present)
+{
+    _Atomic uint64_t *word = &store->map[place / 64];
+    uint64_t bit = UINT64_C(1) << place % 64,
+             bits = atomic_load_explicit(word, memory_order_relaxed);
+    atomic_store_explicit(word, present ? bits | bit : bits & ~bit, memory_order_relaxed);
+    store->present += present ? 1 : -1;
+}
+
+/* ------------------------------------------------------------ store_watch.c */
+
+void watch_record_slow(struct expert_store *store, uint32_t place, mf_expert_kind kind);
+
+/* An event that is about to be counted. */
+static inline void watch_record(struct expert_store *store, uint32_t place, mf_expert_kind kind)
+{
+    if (store->watch.on) watch_record_slow(store, place, kind);
+}
+
+/* At the begin of a visit. */
+void watch_visit(struct expert_store *store, double now);
+
+void watch_free(struct expert_store *store);
 
 /* ------------------------------------------------------------ store_slots.c */
 

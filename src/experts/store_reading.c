@@ -116,7 +116,7 @@ static void end_read(struct expert_store *store, uint32_t index)
     }
     if (!read->error) {
         slot->state = SLOT_READY;
-        store->present++;
+        set_present(store, slot->place, true);
         return;
     }
     bool wanted = slot->wanted == store->visit;
@@ -171,7 +171,7 @@ void reading_check_map(struct expert_store *store, uint32_t index)
             .error = ENODATA, .file = piece->file, .offset = left, .missing = (size_t)(end - left)
         };
         slot->state = SLOT_FAILED;
-        store->present--;
+        set_present(store, slot->place, false);
         store->failed++;
     }
 }

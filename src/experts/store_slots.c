@@ -13,6 +13,7 @@ void slots_reset(struct expert_store *store)
     }
     for (size_t i = 0; i < store->placement.plan.capacity; i++)
         store->slots[i] = (struct expert_slot){ .place = NO_PLACE };
+    for (size_t i = 0; i <= places / 64; i++) atomic_store(&store->map[i], 0);
     store->present = store->failed = 0;
 }
 
@@ -36,9 +37,10 @@ void slots_empty(struct expert_store *store, uint32_t index)
 {
     struct expert_slot *slot = &store->slots[index];
     uint32_t c = class_of(store, slot->place);
-    if (slot->state == SLOT_READY) store->present--;
+    if (slot->state == SLOT_READY) set_present(store, slot->place, false);
     if (slot->state == SLOT_FAILED) store->failed--;
     if (slot->ahead && store->reads[index].bytes > 0) {
+        watch_record(store, slot->place, MF_EXPERT_WASTED);
         store->counters.ahead_wasted++;
         store->counters.bytes_wasted += store->reads[index].bytes;
     }
@@ -108,6 +110,7 @@ uint32_t slots_take(struct expert_store *store, uint32_t place, float distance)
         const struct victim *victim = &store->victims[store->victim_next];
         if (victim->distance <= distance) return NO_SLOT;
         store->victim_next++;
+        watch_record(store, store->slots[victim->slot].place, MF_EXPERT_EVICTED);
         store->counters.evictions++;
         slots_empty(store, victim->slot);
     }

@@ -23,18 +23,22 @@ static void want(struct expert_store *store, uint32_t place)
     uint32_t index = store->slot_of[place];
     store->uses[place]++;
     if (index == NO_SLOT) {
+        watch_record(store, place, MF_EXPERT_DEMAND);
         counters->misses++;
         reading_add(store, &store->missing, place);
         return;
     }
     struct expert_slot *slot = &store->slots[index];
     if (slot->state == SLOT_READY) {
+        watch_record(store, place, slot->ahead ? MF_EXPERT_AHEAD : MF_EXPERT_HIT);
         counters->hits++;
         if (slot->ahead) counters->ahead_hits++;
     } else if (slot->ahead) {
+        watch_record(store, place, MF_EXPERT_LATE);
         counters->ahead_late++;
         async_reader_promote(store->reader, index);
     } else {
+        watch_record(store, place, MF_EXPERT_DEMAND);
         counters->misses++; /* requested by an earlier visit that ended before the read */
     }
     slot->inherited = slot->state == SLOT_READING;
@@ -46,6 +50,7 @@ void expert_visit_begin(struct expert_visit *visit, struct expert_store *store,
                         const struct expert_request *request)
 {
     double now = clock_now(store->options.clock);
+    watch_visit(store, now);
     reading_collect(store, false);
     visit_end(store);
     ahead_judge(store, request, now);

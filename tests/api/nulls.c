@@ -527,6 +527,28 @@ static void check_simulation(void)
     REFUSES(mf_simulate(&result, NULL, NULL, w));
 }
 
+static void ignore_batch(void *user, const mf_expert_batch *batch)
+{
+    (void)user;
+    (void)batch;
+}
+
+static void check_watching(void)
+{
+    mf_experts experts = MF_EXPERTS_INIT;
+    uint8_t map[1];
+    w = &why;
+    REFUSES(mf_model_experts(NULL, &experts, w));
+    REFUSES(mf_model_experts(model, NULL, w));
+    experts.struct_size = 0;
+    REFUSES(mf_model_experts(model, &experts, w));
+    REFUSES(mf_model_experts_present(NULL, map, sizeof map, w));
+    REFUSES(mf_model_experts_present(model, NULL, sizeof map, w));
+    REFUSES(mf_model_watch_experts(NULL, ignore_batch, NULL, w));
+    MUST(mf_model_watch_experts(model, ignore_batch, NULL, w));
+    MUST(mf_model_watch_experts(model, NULL, NULL, w));
+}
+
 static void check_requests(void)
 {
     mf_scheduler *scheduler = NULL;
@@ -580,6 +602,7 @@ int main(int count, char **words)
     check_constraint();
     check_output();
     check_requests();
+    check_watching();
     check_context();
     check_probe(NULL, 256);
     check_probe(probe, 256);
