@@ -22,6 +22,8 @@ library libxxhash libxxhash-dev
 library libedit libedit-dev
 library libmicrohttpd libmicrohttpd-dev
 library liburing liburing-dev
+library libzstd libzstd-dev
+library nettle nettle-dev
 '
 needs_of_tests='
 command c++ g++

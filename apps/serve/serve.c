@@ -3,11 +3,11 @@
 #include "common/clock.h"
 #include "serve/guard.h"
 #include "serve/metrics.h"
+#include "serve/reasoning_token.h"
 #include "serve/registry.h"
 #include "serve/routes.h"
 
 #include <stdlib.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 enum { BODY_LIMIT = 32 << 20, CONNECTION_LIMIT = 1024 };
@@ -99,8 +99,8 @@ mf_status serve_open(struct serve **out, const struct serve_options *options, mf
     serve->model = model;
     serve->text = mf_model_text(model);
     serve->started = clock_seconds();
-    if (getrandom(serve->secret, sizeof serve->secret, 0) < 0) serve->secret[0] = 1;
-    status = learn_context(serve, why);
+    status = reasoning_key_load(serve->secret, options->state_directory, why);
+    if (status == MF_OK) status = learn_context(serve, why);
     if (status == MF_OK) status = metrics_new(&serve->metrics, why);
     if (status == MF_OK) status = registry_new(&serve->registry, why);
     if (status == MF_OK) status = open_scheduler(serve, why);
