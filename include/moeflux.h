@@ -259,6 +259,8 @@ typedef struct mf_model_options {
     const char *kv_type; /* how keys and values are stored: "f32", "f16", or "q8", bytes with a
                                    scale for 32 of them; NULL: f16, in the reference f32.  It changes
                                    results (docs/numerics.md) */
+    bool
+        stretch_context; /* context_length may be above the model's limit, where answers get worse */
 } mf_model_options;
 #define MF_MODEL_OPTIONS_INIT MF_SIZED(mf_model_options)
 

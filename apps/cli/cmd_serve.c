@@ -1,11 +1,12 @@
 /* `moeflux serve`: the model behind the HTTP APIs that programs use already. */
 #include "command.h"
-#include "generation.h"
+#include "model_path.h"
 #include "opened.h"
 #include "terminal.h"
 
 #include "common/basics.h"
 #include "common/error.h"
+#include "moeflux_tools.h"
 #include "serve/serve.h"
 
 #include <arpa/inet.h>
@@ -34,7 +35,8 @@ static const struct option options[] = {
       .help = "what clients must send; other users of the machine may see it in the list of "
               "processes, but not that of --api-key-file" },
     { 0, "api-key-file", OPTION_TEXT, offsetof(struct serve_settings, key_file), "FILE",
-      .help = "the same, the first line of a file" },
+      .help = "the same from a file; it may have several, one in each line, whose requests do not "
+              "see each other" },
     { 0, "insecure", OPTION_FLAG, offsetof(struct serve_settings, insecure), NULL,
       .help = "listen on an address other machines reach, without a key" },
     { 0, "any-host", OPTION_FLAG, offsetof(struct serve_settings, any_host), NULL,
@@ -87,27 +89,41 @@ static bool is_loopback(const char *host)
     return inet_pton(AF_INET6, host, &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six);
 }
 
-/* The first line of a file; *out is freed with free(). */
-static mf_status read_key(char **out, const char *path, mf_error *why)
+enum { KEYS_MAX = 64 };
+
+/* --api-key, or the lines of --api-key-file. */
+struct keys {
+    char *text;
+    const char *list[KEYS_MAX];
+    size_t count;
+};
+
+static mf_status read_key_file(struct keys *keys, const char *path, mf_error *why)
 {
     size_t length;
-    mf_status status = input_read_new(out, &length, path, why);
+    char *rest = NULL;
+    mf_status status = input_read_new(&keys->text, &length, path, why);
 
     if (status != MF_OK) return status;
-    (*out)[strcspn(*out, "\r\n")] = '\0';
-    if (**out) return MF_OK;
-    return fail(why, MF_ERR_FORMAT, "%.256s has no key in its first line", path);
+    for (char *line = strtok_r(keys->text, "\r\n", &rest); line;
+         line = strtok_r(NULL, "\r\n", &rest)) {
+        if (keys->count == KEYS_MAX)
+            return fail(why, MF_ERR_FORMAT, "%.256s has more than %d keys", path, KEYS_MAX);
+        keys->list[keys->count++] = line;
+    }
+    if (keys->count > 0) return MF_OK;
+    return fail(why, MF_ERR_FORMAT, "%.256s has no key: one is expected in each line", path);
 }
 
 static mf_status fill_options(struct serve_options *out, const struct serve_settings *settings,
-                              char **key, mf_error *why)
+                              struct keys *keys, mf_error *why)
 {
     mf_status status = MF_OK;
 
     *out = (struct serve_options){
         .host = settings->host ? settings->host : "127.0.0.1",
         .port = settings->port.given ? (uint16_t)settings->port.value : PORT_STANDARD,
-        .key = settings->key,
+        .keys = keys->list,
         .cache = settings->common.cache ? settings->common.cache : "reuse",
         .state_directory = settings->state_directory,
         .state_limit_bytes = settings->state_limit.given ? settings->state_limit.value : 1u << 30,
@@ -120,14 +136,47 @@ static mf_status fill_options(struct serve_options *out, const struct serve_sett
         .any_host = settings->any_host,
         .log_prompts = settings->log_prompts,
     };
-    if (settings->key_file) status = read_key(key, settings->key_file, why);
-    if (*key) out->key = *key;
-    if (status != MF_OK || out->key || settings->insecure || is_loopback(out->host)) return status;
+    if (settings->key) keys->list[keys->count++] = settings->key;
+    if (settings->key_file) status = read_key_file(keys, settings->key_file, why);
+    out->key_count = keys->count;
+    if (status != MF_OK || keys->count > 0 || settings->insecure || is_loopback(out->host))
+        return status;
     report_as_usage();
     return fail(why, MF_ERR_ARGUMENT,
                 "other machines reach %.128s: give --api-key-file, or --insecure if all of them "
                 "may use the model",
                 out->host);
+}
+
+/* ------------------------------------------------------------------- memory */
+
+/* All sequences together may take a fourth of the memory, and one of them a sixteenth unless the
+ * caller chose its length; the rest is for experts. */
+enum { SEQUENCES_SHARE = 4, CONTEXT_SHARE = 16, CONTEXT_MOST = 32768, CONTEXT_LEAST = 4096 };
+
+static mf_status size_sequences(struct common_settings *common, uint64_t parallel, mf_error *why)
+{
+    mf_plan_options wanted = MF_PLAN_OPTIONS_INIT;
+    mf_plan plan = MF_PLAN_INIT;
+    char path[PATH_CAPACITY];
+    uint64_t context = common->context.given ? common->context.value : CONTEXT_MOST, bytes;
+    mf_status status = model_path_resolve(path, common->model, why);
+
+    wanted.memory_bytes = common->memory_bytes.value;
+    wanted.chunk_rows = (uint32_t)common->prompt_chunk.value;
+    wanted.thread_count = (uint32_t)common->threads.value;
+    wanted.kv_type = common->kv;
+    if (status == MF_OK) status = mf_model_plan(&plan, path, &wanted, why);
+    if (status != MF_OK) return status;
+    uint64_t fixed = plan.sequence_bytes - plan.position_bytes * plan.context_length;
+    while (!common->context.given && context > CONTEXT_LEAST &&
+           fixed + plan.position_bytes * context > plan.memory_bytes / CONTEXT_SHARE)
+        context /= 2;
+    bytes = fixed + plan.position_bytes * context;
+    uint64_t count = plan.memory_bytes / SEQUENCES_SHARE / (bytes ? bytes : 1);
+    common->sequences = (uint32_t)max_size(1, min_size(count, parallel));
+    common->context = (struct maybe_count){ true, context };
+    return MF_OK;
 }
 
 /* ------------------------------------------------------------------- running */
@@ -155,14 +204,26 @@ static void announce(const struct serve *serve, const struct serve_options *give
 
     printf("moeflux: %s at http://%s%s%s:%u  (curl http://%s%s%s:%u/v1/models%s)\n",
            mf_model_name(serve->model), open, address, close, port, open, address, close, port,
-           given->key ? " -H 'Authorization: Bearer KEY'" : "");
+           given->key_count > 0 ? " -H 'Authorization: Bearer KEY'" : "");
     fflush(stdout);
+}
+
+static mf_status open_model(struct opened *out, const struct serve_settings *settings,
+                            const struct serve_options *given, mf_error *why)
+{
+    struct common_settings common = settings->common;
+    mf_status status = size_sequences(&common, given->parallel, why);
+
+    common.cache = given->cache;
+    common.stretch = settings->common.context.given;
+    if (status == MF_OK) status = opened_open_model(out, &common, why);
+    return status;
 }
 
 static mf_status run_server(const struct serve_settings *settings,
                             const struct serve_options *given, mf_error *why)
 {
-    struct common_settings common = settings->common;
+    unsigned long long grace = settings->grace.given ? settings->grace.value : GRACE_STANDARD;
     struct opened opened = { 0 };
     struct serve *serve = NULL;
     sigset_t ends;
@@ -172,19 +233,17 @@ static mf_status run_server(const struct serve_settings *settings,
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
-    common.cache = given->cache;
-    common.sequences = given->parallel;
-    status = opened_open_model(&opened, &common, why);
-    if (status == MF_OK) status = serve_open(&serve, given, opened.model, why);
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    status = serve_open(&serve, given, why);
+    if (status == MF_OK) status = open_model(&opened, settings, given, why);
+    if (status == MF_OK) status = serve_begin(serve, opened.model, why);
     if (status == MF_OK) {
-        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
         announce(serve, given);
         wait_for_signal(&ends);
         unblock(&ends);
-        note("stopping: answers under way have %llu s; a second signal ends them",
-             (unsigned long long)(settings->grace.given ? settings->grace.value : GRACE_STANDARD));
+        note("stopping: answers under way have %llu s; a second signal ends them", grace);
     }
-    serve_close(serve, settings->grace.given ? (double)settings->grace.value : GRACE_STANDARD);
+    serve_close(serve, status == MF_OK ? (double)grace : 0);
     opened_close(&opened);
     return status;
 }
@@ -193,13 +252,13 @@ static int run(const void *settings_, const struct arguments *arguments)
 {
     const struct serve_settings *settings = settings_;
     struct serve_options given;
+    struct keys keys = { 0 };
     mf_error why = { .text = "" };
-    char *key = NULL;
 
     (void)arguments;
-    mf_status status = fill_options(&given, settings, &key, &why);
+    mf_status status = fill_options(&given, settings, &keys, &why);
     if (status == MF_OK) status = run_server(settings, &given, &why);
-    free(key);
+    free(keys.text);
     return status == MF_OK ? EXIT_DONE : report(&why);
 }
 

@@ -21,6 +21,7 @@ struct common_settings {
     const char *cache; /* of beginnings of texts; NULL: none */
     const char *cache_directory;
     struct maybe_count cache_disk_bytes;
+    bool stretch; /* the context may be above the model's limit */
     bool stats, stats_json;
     const char *trace;  /* file, or NULL */
     uint32_t sequences; /* that the command will use at a time; 0: one */

@@ -42,6 +42,7 @@ static mf_status open_parts(struct opened *out, const struct common_settings *se
                                .skip_checksums = settings->no_checksums,
                                .sequences = settings->sequences,
                                .kv_type = settings->kv,
+                               .stretch_context = settings->stretch,
                                .cache = settings->cache,
                                .cache_directory = settings->cache_directory,
                                .cache_disk_bytes = settings->cache_disk_bytes.value };

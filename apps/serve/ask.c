@@ -1,6 +1,7 @@
 #include "serve/ask.h"
 
 #include "common/basics.h"
+#include "serve/guard.h"
 #include "serve/reply.h"
 
 #include <math.h>
@@ -96,7 +97,8 @@ bool ask_open(struct ask *ask, struct serve *serve, struct exchange *exchange, e
         return refuse_error(failure, &why);
     if (getrandom(&ask->sampling.seed, sizeof ask->sampling.seed, 0) < 0) ask->sampling.seed = 1;
     if (!read_body(&ask->body, text, length, failure)) return false;
-    ask->client = client_of(exchange, ask->body);
+    ask->owner = guard_owner(serve, exchange);
+    ask->client = client_of(exchange, ask->body) ^ ask->owner;
     return true;
 }
 

@@ -50,6 +50,7 @@ struct ask {
     bool stream, wants_usage, wants_progress;
     bool background;
     uint64_t client; /* requests of a client share one part of the time */
+    uint32_t owner;  /* guard_owner */
     /* Messages after which the prefix cache keeps its state, as many messages from the start. */
     size_t breakpoints[ASK_BREAKPOINTS_MAX];
     size_t breakpoint_count;

@@ -51,7 +51,8 @@ struct writer {
     void (*event)(struct delivery *delivery, const struct job_event *event,
                   struct collected *answer, struct byte_list *out);
     void (*finish)(struct delivery *delivery, struct byte_list *out);
-    void (*break_off)(struct delivery *delivery, const struct failure *failure, struct byte_list *out);
+    void (*break_off)(struct delivery *delivery, const struct failure *failure,
+                      struct byte_list *out);
     void (*ping)(struct delivery *delivery, struct byte_list *out); /* NULL: an SSE comment */
     json_t *(*whole)(struct delivery *delivery);
     void (*free_state)(void *state); /* may be NULL */

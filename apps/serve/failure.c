@@ -117,6 +117,13 @@ json_t *failure_json_new(const struct failure *failure, enum dialect dialect,
     }
 }
 
+static bool accepts_pages(const struct exchange *exchange)
+{
+    const char *accept = exchange_header(exchange, "Accept");
+
+    return accept && strstr(accept, "text/html");
+}
+
 void failure_reply(struct exchange *exchange, enum dialect dialect, const struct failure *failure)
 {
     unsigned status = failure_status(failure);
@@ -124,6 +131,11 @@ void failure_reply(struct exchange *exchange, enum dialect dialect, const struct
     if (status == 429) exchange_add_header(exchange, "Retry-After", "2");
     if (status == 503) exchange_add_header(exchange, "Retry-After", "5");
     if (status == 500) exchange_add_header(exchange, "x-should-retry", "false");
-    if (status == 401) exchange_add_header(exchange, "WWW-Authenticate", "Bearer");
+    /* A browser that opens the page asks its user for the key. */
+    bool browser = status == 401 && accepts_pages(exchange);
+    if (status == 401)
+        exchange_add_header(exchange, "WWW-Authenticate",
+                            browser ? "Basic realm=\"moeflux: the key is the password\""
+                                    : "Bearer");
     reply_json(exchange, status, failure_json_new(failure, dialect, exchange_id(exchange)));
 }

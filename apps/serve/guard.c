@@ -17,20 +17,59 @@ static bool same_secret(const char *given, const char *own)
     return differences == 0;
 }
 
+/* The password of "Basic base64(user:password)", as browsers send it; "" if there is none. */
+static void read_password(char *out, size_t capacity, const char *encoded)
+{
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    size_t length = 0;
+    unsigned bits = 0, count = 0;
+
+    for (; *encoded && length + 1 < capacity; encoded++) {
+        const char *letter = strchr(letters, *encoded);
+        if (!letter) break;
+        bits = bits << 6 | (unsigned)(letter - letters);
+        count += 6;
+        if (count < 8) continue;
+        count -= 8;
+        out[length++] = (char)(bits >> count & 0xFF);
+    }
+    out[length] = '\0';
+    const char *colon = strchr(out, ':');
+    memmove(out, colon ? colon + 1 : "", colon ? strlen(colon) : 1);
+}
+
+uint32_t guard_owner(const struct serve *serve, const struct exchange *exchange)
+{
+    const char *bearer = exchange_header(exchange, "Authorization");
+    const char *given = exchange_header(exchange, "x-api-key");
+    char password[512] = "";
+    uint32_t owner = 0;
+
+    if (bearer && strncasecmp(bearer, "Basic ", 6) == 0) {
+        read_password(password, sizeof password, bearer + 6);
+        bearer = password;
+    } else if (bearer) {
+        bearer = strncasecmp(bearer, "Bearer ", 7) == 0 ? bearer + 7 : NULL;
+    }
+    /* All of them are compared, whichever it is. */
+    for (size_t i = 0; i < serve->options.key_count; i++) {
+        bool known = given && same_secret(given, serve->options.keys[i]);
+        known |= bearer && same_secret(bearer, serve->options.keys[i]);
+        if (known && owner == 0) owner = (uint32_t)i + 1;
+    }
+    return owner;
+}
+
 bool guard_key(const struct serve *serve, const struct exchange *exchange, struct failure *failure)
 {
-    const char *own = serve->options.key;
-    const char *bearer = exchange_header(exchange, "Authorization");
-    const char *key = exchange_header(exchange, "x-api-key");
-
-    if (!own) return true;
-    bool known = key && same_secret(key, own);
-    if (bearer && strncasecmp(bearer, "Bearer ", 7) == 0) known |= same_secret(bearer + 7, own);
-    if (known) return true;
+    if (serve->options.key_count == 0 || guard_owner(serve, exchange) > 0) return true;
+    bool tried =
+        exchange_header(exchange, "Authorization") || exchange_header(exchange, "x-api-key");
     return refuse(failure, FAILURE_KEY, NULL,
-                  bearer || key ? "Incorrect API key provided"
-                                : "No API key was given: send it as \"Authorization: Bearer KEY\" "
-                                  "or \"x-api-key: KEY\"");
+                  tried ? "Incorrect API key provided"
+                        : "No API key was given: send it as \"Authorization: Bearer KEY\" or "
+                          "\"x-api-key: KEY\"");
 }
 
 /* The host of "name:port", "[::1]:port" or "name", without brackets. */
@@ -61,7 +100,7 @@ bool guard_origin(const struct serve *serve, const struct exchange *exchange,
     host_of(name, sizeof name, host ? host : "");
     bool own = name[0] == '\0' || is_address(name) || strcasecmp(name, "localhost") == 0 ||
                strcasecmp(name, serve->options.host) == 0 || serve->options.any_host;
-    if (!own && !serve->options.key)
+    if (!own && serve->options.key_count == 0)
         return refuse(failure, FAILURE_FORBIDDEN, NULL,
                       "the Host \"%.100s\" is not this server's: use its address or localhost, or "
                       "start it with --any-host or a key",

@@ -286,12 +286,12 @@ static bool prepare(struct job *job, struct failure *failure)
 {
     struct ask *ask = job->ask;
 
-    if (ask->serve->closing)
+    if (atomic_load(&ask->serve->phase) != SERVE_READY)
         return refuse(failure, FAILURE_CLOSING, NULL, "the server is shutting down");
     if (!ask->ids && !job_render(&job->prompt, ask, failure)) return false;
     if (!check_length(job, failure)) return false;
     job->record =
-        registry_begin(ask->serve->registry, ask->id, ask->api, ask->client, job->prompt_tokens);
+        registry_begin(ask->serve->registry, ask, job->prompt_tokens);
     job->submitted = clock_seconds();
     return submit(job, failure);
 }

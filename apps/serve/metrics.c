@@ -190,9 +190,32 @@ static void add_memory(struct byte_list *out, const mf_model_statistics *model)
         (unsigned long long)model->cache_bytes, (unsigned long long)model->cache_disk_bytes);
 }
 
+static void add_scheduler(struct byte_list *out, const mf_scheduler_statistics *steps)
+{
+    add_one(out, "requests_running", "gauge", "Requests that are read or answered",
+            (double)steps->running);
+    add_kind(out, "requests_waiting", "gauge", "Requests that wait, by class");
+    add(out,
+        "moeflux_requests_waiting{class=\"interactive\"} %u\n"
+        "moeflux_requests_waiting{class=\"background\"} %u\n",
+        steps->waiting_interactive, steps->waiting_background);
+    add_one(out, "requests_parked", "gauge", "Requests that wait for memory that others have",
+            (double)steps->parked);
+    add_one(out, "parked_total", "counter", "Times that a request made room for others",
+            (double)steps->parked_times);
+    add_one(out, "steps_total", "counter", "Steps", (double)steps->steps);
+    add_kind(out, "step_rows_total", "counter", "Rows of all steps, by phase");
+    add(out,
+        "moeflux_step_rows_total{phase=\"prompt\"} %llu\n"
+        "moeflux_step_rows_total{phase=\"decode\"} %llu\n",
+        (unsigned long long)steps->prompt_rows, (unsigned long long)steps->decode_rows);
+    add_one(out, "step_seconds_total", "counter", "Time of all steps", steps->step_seconds);
+}
+
 static void add_all(struct byte_list *out, struct serve *serve, const struct metrics *copy)
 {
     mf_model_statistics model = MF_MODEL_STATISTICS_INIT;
+    mf_scheduler_statistics steps = MF_SCHEDULER_STATISTICS_INIT;
 
     add_one(out, "uptime_seconds", "gauge", "Since the server began",
             clock_seconds() - serve->started);
@@ -209,6 +232,7 @@ static void add_all(struct byte_list *out, struct serve *serve, const struct met
                   &copy->histograms[METRIC_REQUEST]);
     add_histogram(out, "queue_seconds", "From a request to its first step",
                   &copy->histograms[METRIC_QUEUE]);
+    if (mf_scheduler_stats(serve->scheduler, &steps, NULL) == MF_OK) add_scheduler(out, &steps);
     if (mf_model_stats(serve->model, &model, NULL) != MF_OK) return;
     add_experts(out, &model);
     add_memory(out, &model);

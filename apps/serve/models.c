@@ -11,10 +11,13 @@
 void health(struct serve *serve, struct exchange *exchange)
 {
     size_t active = registry_active(serve->registry);
-    bool closing = atomic_load(&serve->closing);
-    const char *state = closing ? "closing" : active >= serve->options.parallel ? "busy" : "ready";
+    enum serve_phase phase = atomic_load(&serve->phase);
+    const char *state = phase == SERVE_LOADING              ? "loading"
+                        : phase == SERVE_CLOSING            ? "closing"
+                        : active >= serve->options.parallel ? "busy"
+                                                            : "ready";
 
-    reply_json(exchange, closing ? 503 : 200,
+    reply_json(exchange, phase == SERVE_READY ? 200 : 503,
                json_pack("{s:s, s:I, s:s}", "status", state, "requests", (json_int_t)active,
                          "version", mf_version()));
 }

@@ -1,6 +1,7 @@
 #include "serve/registry.h"
 
 #include "common/clock.h"
+#include "serve/guard.h"
 #include "serve/reply.h"
 
 #include <pthread.h>
@@ -17,6 +18,7 @@ struct record {
     char id[48];
     const char *api;
     uint64_t client;
+    uint32_t owner;
     enum record_state state;
     uint32_t prompt_tokens, read, answer_tokens;
     double begun; /* clock */
@@ -50,15 +52,16 @@ void registry_free(struct registry *registry)
     free(registry);
 }
 
-struct record *registry_begin(struct registry *registry, const char *id, const char *api,
-                              uint64_t client, uint32_t prompt_tokens)
+struct record *registry_begin(struct registry *registry, const struct ask *ask,
+                              uint32_t prompt_tokens)
 {
     struct record *record = calloc(1, sizeof *record);
 
     if (!record) return NULL;
-    snprintf(record->id, sizeof record->id, "%s", id);
-    record->api = api;
-    record->client = client;
+    snprintf(record->id, sizeof record->id, "%s", ask->id);
+    record->api = ask->api;
+    record->client = ask->client;
+    record->owner = ask->owner;
     record->prompt_tokens = prompt_tokens;
     record->begun = clock_seconds();
     record->started = time(NULL);
@@ -184,22 +187,44 @@ static void add_cache(json_t *out, const struct serve *serve)
                   (json_int_t)model.cache_resumed_tokens));
 }
 
+/* What the scheduler's steps are now. */
+static void add_batch(json_t *out, const struct serve *serve)
+{
+    mf_scheduler_statistics steps = MF_SCHEDULER_STATISTICS_INIT;
+
+    if (mf_scheduler_stats(serve->scheduler, &steps, NULL) != MF_OK) return;
+    uint32_t rows = steps.last_decode_rows + steps.last_prompt_rows;
+    double seconds = steps.last_step_seconds;
+    json_object_set_new(out, "batch",
+                        json_pack("{s:i, s:f, s:f, s:i, s:i}", "rows", (int)rows, "step_ms",
+                                  seconds * 1000, "tokens_per_second",
+                                  seconds > 0 ? rows / seconds : 0.0, "running", (int)steps.running,
+                                  "parked", (int)steps.parked));
+}
+
 void registry_reply(struct serve *serve, struct exchange *exchange)
 {
     struct registry *registry = serve->registry;
     json_t *running = json_array(), *waiting = json_array(), *recent = json_array();
+    uint32_t owner = guard_owner(serve, exchange);
+    size_t others = 0;
     double now = clock_seconds();
 
     pthread_mutex_lock(&registry->lock);
     for (const struct record *record = registry->records; record; record = record->next) {
+        if (record->owner != owner) {
+            others += record->state != RECORD_ENDED;
+            continue;
+        }
         json_t *list = record->state == RECORD_ENDED     ? recent
                        : record->state == RECORD_WAITING ? waiting
                                                          : running;
         json_array_append_new(list, record_json_new(record, now));
     }
     pthread_mutex_unlock(&registry->lock);
-    json_t *all =
-        json_pack("{s:o, s:o, s:o}", "running", running, "waiting", waiting, "recent", recent);
+    json_t *all = json_pack("{s:o, s:o, s:o, s:I}", "running", running, "waiting", waiting,
+                            "recent", recent, "others", (json_int_t)others);
+    add_batch(all, serve);
     add_cache(all, serve);
     reply_json(exchange, 200, all);
 }

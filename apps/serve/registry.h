@@ -5,16 +5,16 @@
 #ifndef SERVE_REGISTRY_H
 #define SERVE_REGISTRY_H
 
-#include "serve/serve.h"
+#include "serve/ask.h"
 
 struct record;
 
 mf_status registry_new(struct registry **out, mf_error *why);
 void registry_free(struct registry *registry);
 
-/* A request that begins; `api` is a static string.  NULL: no memory, all functions take it. */
-struct record *registry_begin(struct registry *registry, const char *id, const char *api,
-                              uint64_t client, uint32_t prompt_tokens);
+/* A request that begins.  NULL: no memory, all functions take it. */
+struct record *registry_begin(struct registry *registry, const struct ask *ask,
+                              uint32_t prompt_tokens);
 void registry_progress(struct registry *registry, struct record *record, size_t done);
 void registry_token(struct registry *registry, struct record *record);
 /* One answer of the request has ended; the record lives on for a while. */
@@ -26,7 +26,7 @@ void registry_release(struct registry *registry, struct record *record);
 /* Requests that have begun and not been released. */
 size_t registry_active(struct registry *registry);
 
-/* Handler of GET /v1/moeflux/requests. */
+/* Handler of GET /v1/moeflux/requests: those of the owner who asks; others as counts. */
 void registry_reply(struct serve *serve, struct exchange *exchange);
 
 #endif

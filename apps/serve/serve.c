@@ -14,6 +14,16 @@ enum { BODY_LIMIT = 32 << 20, CONNECTION_LIMIT = 1024 };
 
 /* ------------------------------------------------------------------ requests */
 
+static bool is_ready(const struct serve *serve, struct failure *failure)
+{
+    enum serve_phase phase = atomic_load(&serve->phase);
+
+    if (phase == SERVE_READY) return true;
+    return refuse(failure, FAILURE_CLOSING, NULL,
+                  phase == SERVE_LOADING ? "the model is being loaded"
+                                         : "the server is shutting down");
+}
+
 bool serve_admit(void *user, struct exchange *exchange)
 {
     const struct serve *serve = user;
@@ -22,6 +32,7 @@ bool serve_admit(void *user, struct exchange *exchange)
         route_find(exchange_method(exchange), exchange_path(exchange), &failure);
     bool done = route && guard_origin(serve, exchange, &failure) &&
                 (route->flags & ROUTE_OPEN || guard_key(serve, exchange, &failure)) &&
+                (route->flags & ROUTE_OPEN || is_ready(serve, &failure)) &&
                 guard_type(exchange, route->flags & ROUTE_UPLOAD, &failure);
 
     if (!done) failure_reply(exchange, route_dialect(route, exchange), &failure);
@@ -87,8 +98,7 @@ static mf_status learn_context(struct serve *serve, mf_error *why)
     return status;
 }
 
-mf_status serve_open(struct serve **out, const struct serve_options *options, mf_model *model,
-                     mf_error *why)
+mf_status serve_open(struct serve **out, const struct serve_options *options, mf_error *why)
 {
     struct serve *serve = calloc(1, sizeof *serve);
     mf_status status;
@@ -96,14 +106,10 @@ mf_status serve_open(struct serve **out, const struct serve_options *options, mf
     *out = NULL;
     if (!serve) return fail_memory(why, sizeof *serve);
     serve->options = *options;
-    serve->model = model;
-    serve->text = mf_model_text(model);
     serve->started = clock_seconds();
     status = reasoning_key_load(serve->secret, options->state_directory, why);
-    if (status == MF_OK) status = learn_context(serve, why);
     if (status == MF_OK) status = metrics_new(&serve->metrics, why);
     if (status == MF_OK) status = registry_new(&serve->registry, why);
-    if (status == MF_OK) status = open_scheduler(serve, why);
     if (status == MF_OK) status = open_http(serve, why);
     if (status == MF_OK)
         *out = serve;
@@ -112,12 +118,24 @@ mf_status serve_open(struct serve **out, const struct serve_options *options, mf
     return status;
 }
 
+mf_status serve_begin(struct serve *serve, mf_model *model, mf_error *why)
+{
+    mf_status status;
+
+    serve->model = model;
+    serve->text = mf_model_text(model);
+    status = learn_context(serve, why);
+    if (status == MF_OK) status = open_scheduler(serve, why);
+    if (status == MF_OK) atomic_store(&serve->phase, SERVE_READY);
+    return status;
+}
+
 void serve_close(struct serve *serve, double seconds)
 {
     double until = clock_seconds() + seconds;
 
     if (!serve) return;
-    atomic_store(&serve->closing, true);
+    atomic_store(&serve->phase, SERVE_CLOSING);
     if (serve->http) http_server_quiesce(serve->http);
     while (serve->registry && registry_active(serve->registry) > 0 && clock_seconds() < until)
         usleep(20000);

@@ -19,7 +19,8 @@
 struct serve_options {
     const char *host; /* address to listen on */
     uint16_t port;
-    const char *key;             /* NULL: none is asked for */
+    const char *const *keys;     /* any of them opens the server; borrowed */
+    size_t key_count;            /* 0: none is asked for */
     const char *cache;           /* "exact", "reuse" or "off": as the model was opened */
     const char *state_directory; /* of files and batches; NULL: none */
     uint64_t state_limit_bytes;
@@ -45,12 +46,15 @@ struct serve {
     struct registry *registry;
     unsigned char secret[32]; /* of reasoning tokens: reasoning_token.h */
     double started;           /* clock */
-    atomic_bool closing;      /* new requests get 503 */
+    /* From the start to the end; requests but for /health get 503 unless it is SERVE_READY. */
+    _Atomic enum serve_phase { SERVE_LOADING, SERVE_READY, SERVE_CLOSING } phase;
 };
 
-/* Listens.  `model` outlives the server. */
-mf_status serve_open(struct serve **out, const struct serve_options *options, mf_model *model,
-                     mf_error *why);
+/* Listens; there is no model yet. */
+mf_status serve_open(struct serve **out, const struct serve_options *options, mf_error *why);
+
+/* From now on requests are answered.  `model` outlives the server. */
+mf_status serve_begin(struct serve *serve, mf_model *model, mf_error *why);
 
 /* Refuses new requests, gives those that run up to `seconds`, and ends. */
 void serve_close(struct serve *serve, double seconds);

@@ -1,7 +1,9 @@
 /* model.c: mf_model_*: a checkpoint, opened and asked. */
 #include "api/handles.h"
 
+#include "base/log.h"
 #include "base/status.h"
+#include "model/config_checks.h"
 
 /* A choice by name: names[i] makes *out i + 1, NULL makes it 0. */
 static mf_status choose(int *out, const char *what, const char *name, const char *const names[2],
@@ -137,6 +139,18 @@ static mf_status open_room(mf_model *model, const mf_model_options *options, mf_
     return status == MF_OK ? engine_room_init(&model->room, &parts, sizes, why) : status;
 }
 
+/* Positions are computed by the same rule however far they go. */
+static void stretch_context(struct model_config *config, uint32_t wanted,
+                            const struct logger *logger)
+{
+    wanted = (uint32_t)min_size(wanted, CONTEXT_MAX);
+    if (wanted <= config->context_length) return;
+    log_note(logger, MF_LOG_WARNING,
+             "the model was made for %u positions: behind them answers get worse",
+             config->context_length);
+    config->context_length = wanted;
+}
+
 mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
                          const struct ancestors_paths *ancestors, const mf_model_options *options,
                          mf_error *why)
@@ -167,6 +181,7 @@ mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
     struct model_config *config = &model->model.config;
     if (options->experts_per_token && options->experts_per_token < config->experts_per_token)
         config->experts_per_token = options->experts_per_token;
+    if (options->stretch_context) stretch_context(config, options->context_length, &engine->logger);
     pthread_mutex_lock(&engine->lock); /* the backend's scratch may grow */
     status = open_room(model, options, why);
     pthread_mutex_unlock(&engine->lock);
