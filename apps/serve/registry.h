@@ -26,7 +26,7 @@ void registry_release(struct registry *registry, struct record *record);
 /* Requests that have begun and not been released. */
 size_t registry_active(struct registry *registry);
 
-/* Handler of GET /v1/moeflux/requests: those of the owner who asks; others as counts. */
+/* Handler of GET /v1/moeflux/requests: those of the owner of the key that came; others as counts. */
 void registry_reply(struct serve *serve, struct exchange *exchange);
 
 #endif
