@@ -130,7 +130,7 @@ void failure_reply(struct exchange *exchange, enum dialect dialect, const struct
 
     if (status == 429) exchange_add_header(exchange, "Retry-After", "2");
     if (status == 503) exchange_add_header(exchange, "Retry-After", "5");
-    if (status == 500) exchange_add_header(exchange, "x-should-retry", "false");
+    if (status == 500 || status == 501) exchange_add_header(exchange, "x-should-retry", "false");
     /* A browser that opens the page asks its user for the key. */
     bool browser = status == 401 && accepts_pages(exchange);
     if (status == 401)
