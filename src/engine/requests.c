@@ -28,6 +28,8 @@ void requests_end(struct requests *requests, struct request *request, const mf_e
                                        .parked = request->parked.times,
                                        .cached = request->cached };
     if (why) outcome.error = *why;
+    if (outcome.error.status == MF_ERR_CANCELLED)
+        request_keep_cut(request, requests->options.prefixes);
     double begun = request->begun > 0 ? request->begun : now;
     double first = request->answered_first > 0 ? request->answered_first : now;
     outcome.wait_seconds = begun - request->submitted;

@@ -36,12 +36,13 @@ void requests_end(struct requests *requests, struct request *request, const mf_e
 void requests_step(struct requests *requests);
 
 /* The prefix cache.  Begins with what is kept of the prompt; the next position at which the prompt
- * must stop for the cache; keeps the state, if the request stands at such a position; and at the end
- * of its answer. */
+ * must stop for the cache; keeps the state, if the request stands at such a position; at the end
+ * of its answer; and where it was cancelled. */
 mf_status request_resume(struct request *request, struct prefix_tree *prefixes, mf_error *why);
 uint32_t request_next_stop(const struct request *request, const struct prefix_tree *prefixes);
 void request_keep(const struct request *request, struct prefix_tree *prefixes);
 void request_keep_answer(const struct request *request, struct prefix_tree *prefixes);
+void request_keep_cut(const struct request *request, struct prefix_tree *prefixes);
 
 /* Whether an active request is about to compute a beginning of this one's prompt; that one stops
  * there. */

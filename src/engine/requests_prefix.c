@@ -55,6 +55,15 @@ void request_keep_answer(const struct request *request, struct prefix_tree *pref
         prefix_tree_keep(prefixes, &request->sequence.state, PREFIX_ANSWER_END, NULL);
 }
 
+/* The same text may be asked for again: after a restart, or when a user has stopped the answer to
+ * change something behind it. */
+void request_keep_cut(const struct request *request, struct prefix_tree *prefixes)
+{
+    const struct sequence *state = &request->sequence.state;
+    if (!prefixes || state->position == 0) return;
+    prefix_tree_keep(prefixes, state, request->answering ? PREFIX_ANSWER_END : PREFIX_NET, NULL);
+}
+
 static uint32_t common_length(const struct request_wishes *a, const struct request_wishes *b)
 {
     uint32_t most = (uint32_t)min_size(a->prompt_count, b->prompt_count), i = 0;

@@ -41,6 +41,7 @@ struct talk {
     size_t token_count;
     atomic_size_t progress;
     size_t stop_after; /* tokens; 0: never */
+    size_t cancel_at;  /* tokens of the prompt; 0: never */
     atomic_int ended;  /* calls of `ended` */
     size_t rows_seen;  /* of all layers that have experts … */
     uint64_t routes;   /* … and a sum over what was chosen for them */
@@ -71,6 +72,7 @@ static void take_progress(void *user, size_t done, size_t total)
     struct talk *talk = user;
     CHECK(done >= atomic_load(&talk->progress) && done <= total);
     atomic_store(&talk->progress, done);
+    if (talk->cancel_at > 0 && done >= talk->cancel_at) mf_request_cancel(talk->request);
 }
 
 static uint64_t mix(uint64_t sum, const void *bytes, size_t count)
@@ -346,6 +348,38 @@ static void a_common_beginning_is_computed_once(void)
     }
 }
 
+/* A prompt that is cancelled while it is read goes on where it was when it is asked again. */
+static void a_cancelled_prompt_is_found_again(void)
+{
+    static int32_t prompts[SHARING][HEAD + 20];
+    mf_model_options options = MF_MODEL_OPTIONS_INIT;
+    mf_request_result result = MF_REQUEST_RESULT_INIT;
+    mf_model *model;
+    struct talk talk = { 0 };
+    make_prompts(prompts);
+    options.sequences = 2;
+    options.context_length = 512;
+    options.chunk_rows = 32;
+    options.cache = "exact";
+    CHECK(mf_model_open(&model, engine, path, &options, &why) == MF_OK);
+    mf_scheduler *scheduler = open_scheduler(model, 2, 0);
+    mf_request_options wanted = request_options(&talk);
+    wanted.prompt = NULL;
+    wanted.tokens = prompts[0];
+    wanted.token_count = HEAD + 20;
+    talk.cancel_at = 320; /* beginnings below 256 tokens are not worth a checkpoint */
+    CHECK(mf_request_submit(&talk.request, scheduler, &wanted, &why) == MF_OK);
+    CHECK(mf_request_wait(talk.request, NULL, &why) == MF_ERR_CANCELLED);
+    CHECK(atomic_load(&talk.progress) < HEAD);
+    mf_request_close(talk.request);
+    submit_ids(&talk, scheduler, prompts[0]);
+    CHECK(mf_request_wait(talk.request, &result, &why) == MF_OK);
+    CHECK(result.cached.resumed >= 256);
+    end_talk(&talk);
+    mf_scheduler_close(scheduler);
+    mf_model_close(model);
+}
+
 /* The places of a conversation: where the next one leaves it, whatever its template adds. */
 static void a_chat_has_places(void)
 {
@@ -523,6 +557,7 @@ int main(int argc, char **argv)
     }
     many_give_what_each_gives_alone();
     a_common_beginning_is_computed_once();
+    a_cancelled_prompt_is_found_again();
     a_chat_has_places();
     a_callback_ends_a_request();
     another_thread_cancels_and_memory_comes_back();
