@@ -7,13 +7,14 @@
 #include "common/basics.h"
 #include "common/error.h"
 #include "moeflux_tools.h"
+#include "serve/confine.h"
 #include "serve/serve.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
+#include <sys/stat.h>
 
 enum { PORT_STANDARD = 8080, PARALLEL_STANDARD = 16, QUEUE_STANDARD = 64, GRACE_STANDARD = 30 };
 
@@ -154,19 +155,18 @@ static mf_status fill_options(struct serve_options *out, const struct serve_sett
  * caller chose its length; the rest is for experts. */
 enum { SEQUENCES_SHARE = 4, CONTEXT_SHARE = 16, CONTEXT_MOST = 32768, CONTEXT_LEAST = 4096 };
 
-static mf_status size_sequences(struct common_settings *common, uint64_t parallel, mf_error *why)
+static mf_status size_sequences(struct common_settings *common, const char *path, uint64_t parallel,
+                                mf_error *why)
 {
     mf_plan_options wanted = MF_PLAN_OPTIONS_INIT;
     mf_plan plan = MF_PLAN_INIT;
-    char path[PATH_CAPACITY];
     uint64_t context = common->context.given ? common->context.value : CONTEXT_MOST, bytes;
-    mf_status status = model_path_resolve(path, common->model, why);
 
     wanted.memory_bytes = common->memory_bytes.value;
     wanted.chunk_rows = (uint32_t)common->prompt_chunk.value;
     wanted.thread_count = (uint32_t)common->threads.value;
     wanted.kv_type = common->kv;
-    if (status == MF_OK) status = mf_model_plan(&plan, path, &wanted, why);
+    mf_status status = mf_model_plan(&plan, path, &wanted, why);
     if (status != MF_OK) return status;
     uint64_t fixed = plan.sequence_bytes - plan.position_bytes * plan.context_length;
     while (!common->context.given && context > CONTEXT_LEAST &&
@@ -208,22 +208,57 @@ static void announce(const struct serve *serve, const struct serve_options *give
     fflush(stdout);
 }
 
+/* The directory of a file. */
+static char *directory_of(char *path)
+{
+    char *slash = strrchr(path, '/');
+
+    if (!slash) return strcpy(path, ".");
+    slash[slash == path ? 1 : 0] = '\0';
+    return path;
+}
+
+/* Gives up what the server will not need; `path` is the model's. */
+static mf_status give_up_rights(const struct serve_settings *settings, const char *path,
+                                mf_error *why)
+{
+    const char *made[] = { settings->common.cache_directory, settings->state_directory };
+    char around[PATH_CAPACITY], trace[PATH_CAPACITY] = "", done[64];
+    struct confine_paths paths = { .readable = { path, around }, .writable = { made[0], made[1] } };
+
+    for (size_t i = 0; i < COUNT_OF(made); i++)
+        if (made[i] && mkdir(made[i], 0700) != 0 && errno != EEXIST)
+            return fail_errno(why, MF_ERR_IO, errno, "%.256s cannot be made", made[i]);
+    /* A split checkpoint has files beside the one that was named. */
+    snprintf(around, sizeof around, "%s", path);
+    directory_of(around);
+    if (settings->common.trace) {
+        snprintf(trace, sizeof trace, "%s", settings->common.trace);
+        paths.writable[2] = directory_of(trace);
+    }
+    mf_status status = confine(done, sizeof done, &paths, why);
+    if (status == MF_OK && !strstr(done, "Landlock"))
+        note("this kernel has no Landlock: only %s in force", done);
+    return status;
+}
+
 static mf_status open_model(struct opened *out, const struct serve_settings *settings,
-                            const struct serve_options *given, mf_error *why)
+                            const char *path, const struct serve_options *given, mf_error *why)
 {
     struct common_settings common = settings->common;
-    mf_status status = size_sequences(&common, given->parallel, why);
+    mf_status status = size_sequences(&common, path, given->parallel, why);
 
+    common.model = path; /* what a name means can no longer be looked up */
     common.cache = given->cache;
     common.stretch = settings->common.context.given;
-    if (status == MF_OK) status = opened_open_model(out, &common, why);
-    return status;
+    return status == MF_OK ? opened_open_model(out, &common, why) : status;
 }
 
 static mf_status run_server(const struct serve_settings *settings,
                             const struct serve_options *given, mf_error *why)
 {
     unsigned long long grace = settings->grace.given ? settings->grace.value : GRACE_STANDARD;
+    char path[PATH_CAPACITY];
     struct opened opened = { 0 };
     struct serve *serve = NULL;
     sigset_t ends;
@@ -233,9 +268,10 @@ static mf_status run_server(const struct serve_settings *settings,
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
-    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    status = serve_open(&serve, given, why);
-    if (status == MF_OK) status = open_model(&opened, settings, given, why);
+    status = model_path_resolve(path, settings->common.model, why);
+    if (status == MF_OK) status = give_up_rights(settings, path, why);
+    if (status == MF_OK) status = serve_open(&serve, given, why);
+    if (status == MF_OK) status = open_model(&opened, settings, path, given, why);
     if (status == MF_OK) status = serve_begin(serve, opened.model, why);
     if (status == MF_OK) {
         announce(serve, given);
