@@ -80,23 +80,36 @@ static bool read_body(json_t **out, const char *text, size_t length, struct fail
     return refuse(failure, FAILURE_INVALID, NULL, "the body is not a JSON object");
 }
 
-bool ask_open(struct ask *ask, struct serve *serve, struct exchange *exchange, enum dialect dialect,
-              struct failure *failure)
+bool ask_open_body(struct ask *ask, struct serve *serve, json_t *body, enum dialect dialect,
+                   struct failure *failure)
 {
-    size_t length;
-    const char *text = exchange_body(exchange, &length);
     mf_error why = { .text = "" };
 
     *ask = (struct ask){ .serve = serve,
                          .dialect = dialect,
                          .api = "",
                          .created = time(NULL),
+                         .body = body,
                          .choices = 1,
+                         .stop = -1,
                          .sampling = MF_SAMPLER_OPTIONS_INIT };
     if (mf_text_sampling(serve->text, &ask->sampling, &why) != MF_OK)
         return refuse_error(failure, &why);
     if (getrandom(&ask->sampling.seed, sizeof ask->sampling.seed, 0) < 0) ask->sampling.seed = 1;
-    if (!read_body(&ask->body, text, length, failure)) return false;
+    return true;
+}
+
+bool ask_open(struct ask *ask, struct serve *serve, struct exchange *exchange, enum dialect dialect,
+              struct failure *failure)
+{
+    size_t length;
+    const char *text = exchange_body(exchange, &length);
+    json_t *body = NULL;
+
+    *ask = (struct ask){ .serve = serve, .dialect = dialect, .stop = -1 };
+    if (!read_body(&body, text, length, failure) ||
+        !ask_open_body(ask, serve, body, dialect, failure))
+        return false;
     ask->owner = guard_owner(serve, exchange);
     ask->client = client_of(exchange, ask->body) ^ ask->owner;
     return true;

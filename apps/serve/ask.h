@@ -54,10 +54,15 @@ struct ask {
     /* Messages after which the prefix cache keeps its state, as many messages from the start. */
     size_t breakpoints[ASK_BREAKPOINTS_MAX];
     size_t breakpoint_count;
+    int stop;               /* without a connection: readable when the ask is given up; -1: none */
     struct byte_list notes; /* names of fields that were ignored, with commas */
 };
 
-/* Parses the body, whose top level is an object. */
+/* Without a connection: takes the body over. */
+bool ask_open_body(struct ask *ask, struct serve *serve, json_t *body, enum dialect dialect,
+                   struct failure *failure);
+
+/* Parses the body of an exchange, whose top level is an object. */
 bool ask_open(struct ask *ask, struct serve *serve, struct exchange *exchange, enum dialect dialect,
               struct failure *failure);
 void ask_close(struct ask *ask);

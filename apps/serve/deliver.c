@@ -164,25 +164,21 @@ static bool any_failed(const struct delivery *delivery, struct failure *failure)
     return false;
 }
 
-static void deliver_whole(struct delivery *delivery)
+/* The reply's body; *status is its status.  NULL with *failure filled: there is none. */
+static json_t *answer_whole(struct delivery *delivery, struct failure *failure)
 {
     struct job_event *event;
-    struct failure failure;
 
     while (!job_is_over(delivery->job)) {
         enum job_wait got = job_next(delivery->job, ping_seconds, &event);
         if (got == JOB_GONE) {
-            refuse(&failure, FAILURE_CLOSING, NULL, "the request was given up");
-            failure_reply(delivery->exchange, delivery->ask->dialect, &failure);
-            return;
+            refuse(failure, FAILURE_CLOSING, NULL, "the request was given up");
+            return NULL;
         }
         if (got == JOB_EVENT) collect(delivery, event);
         job_event_free(event);
     }
-    if (any_failed(delivery, &failure))
-        failure_reply(delivery->exchange, delivery->ask->dialect, &failure);
-    else
-        reply_json(delivery->exchange, 200, delivery->writer->whole(delivery));
+    return any_failed(delivery, failure) ? NULL : delivery->writer->whole(delivery);
 }
 
 /* -------------------------------------------------------------------- stream */
@@ -241,31 +237,59 @@ static bool fill_stream(void *user, struct byte_list *out)
 
 /* ------------------------------------------------------------------- deliver */
 
-void deliver(struct serve *serve, struct exchange *exchange, struct ask *ask,
-             const struct writer *writer, void *state)
+/* NULL: no memory; ask and state are gone then. */
+static struct delivery *new_delivery(struct serve *serve, struct exchange *exchange,
+                                     struct ask *ask, const struct writer *writer, void *state)
 {
     struct delivery *delivery = calloc(1, sizeof *delivery);
-    struct failure failure;
-    enum dialect dialect = ask->dialect;
 
     if (!delivery) {
         if (writer->free_state) writer->free_state(state);
         ask_close(ask);
         free(ask);
-        return; /* the reply is "no memory" */
+        return NULL;
     }
     *delivery = (struct delivery){
         .serve = serve, .exchange = exchange, .ask = ask, .writer = writer, .state = state
     };
     for (uint32_t i = 0; i < ASK_CHOICES_MAX; i++) delivery->answers[i].index = i;
-    if (!job_start(&delivery->job, ask, exchange, &failure)) {
-        failure_reply(exchange, dialect, &failure);
-        free_delivery(delivery);
-    } else if (ask->stream) {
+    return delivery;
+}
+
+void deliver(struct serve *serve, struct exchange *exchange, struct ask *ask,
+             const struct writer *writer, void *state)
+{
+    struct delivery *delivery = new_delivery(serve, exchange, ask, writer, state);
+    struct failure failure;
+    json_t *body = NULL;
+
+    if (!delivery) return; /* the reply is "no memory" */
+    bool started = job_start(&delivery->job, ask, exchange, &failure);
+    if (started && ask->stream) {
         struct exchange_stream stream = { fill_stream, free_delivery, delivery };
         exchange_reply_stream(exchange, writer->stream_type, &stream);
-    } else {
-        deliver_whole(delivery);
-        free_delivery(delivery);
+        return;
     }
+    if (started) body = answer_whole(delivery, &failure);
+    if (body)
+        reply_json(exchange, 200, body);
+    else
+        failure_reply(exchange, ask->dialect, &failure);
+    free_delivery(delivery);
+}
+
+json_t *deliver_now(unsigned *status, struct serve *serve, struct ask *ask,
+                    const struct writer *writer, void *state)
+{
+    struct delivery *delivery = new_delivery(serve, NULL, ask, writer, state);
+    struct failure failure;
+    json_t *body = NULL;
+
+    *status = 500;
+    if (!delivery) return NULL;
+    if (job_start(&delivery->job, ask, NULL, &failure)) body = answer_whole(delivery, &failure);
+    *status = body ? 200 : failure_status(&failure);
+    if (!body) body = failure_json_new(&failure, ask->dialect, NULL);
+    free_delivery(delivery);
+    return body;
 }

@@ -63,6 +63,10 @@ struct writer {
 void deliver(struct serve *serve, struct exchange *exchange, struct ask *ask,
              const struct writer *writer, void *state);
 
+/* The same without a connection: the body of the reply, and its status. */
+json_t *deliver_now(unsigned *status, struct serve *serve, struct ask *ask,
+                    const struct writer *writer, void *state);
+
 /* What OpenAI calls it: "stop", "length", "tool_calls". */
 const char *finish_reason(const struct collected *answer);
 

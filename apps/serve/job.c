@@ -4,6 +4,7 @@
 #include "common/clock.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -290,8 +291,7 @@ static bool prepare(struct job *job, struct failure *failure)
         return refuse(failure, FAILURE_CLOSING, NULL, "the server is shutting down");
     if (!ask->ids && !job_render(&job->prompt, ask, failure)) return false;
     if (!check_length(job, failure)) return false;
-    job->record =
-        registry_begin(ask->serve->registry, ask, job->prompt_tokens);
+    job->record = registry_begin(ask->serve->registry, ask, job->prompt_tokens);
     job->submitted = clock_seconds();
     return submit(job, failure);
 }
@@ -314,7 +314,8 @@ bool job_start(struct job **out, struct ask *ask, struct exchange *exchange,
         job_free(job);
         return false;
     }
-    if (ask->notes.count > 0) exchange_add_header(exchange, "x-moeflux-ignored", ask->notes.bytes);
+    if (exchange && ask->notes.count > 0)
+        exchange_add_header(exchange, "x-moeflux-ignored", ask->notes.bytes);
     *out = job;
     return true;
 }
@@ -356,6 +357,16 @@ static struct job_event *take_first(struct job *job)
     return event;
 }
 
+/* Waits for events, for `seconds` at most. */
+static bool is_given_up(const struct job *job, double seconds)
+{
+    struct pollfd watched[] = { { .fd = job->wake, .events = POLLIN },
+                                { .fd = job->ask->stop, .events = POLLIN } };
+
+    if (job->exchange) return exchange_wait(job->exchange, job->wake, seconds) == EXCHANGE_GONE;
+    return poll(watched, COUNT_OF(watched), (int)(seconds * 1000)) > 0 && watched[1].revents != 0;
+}
+
 enum job_wait job_next(struct job *job, double seconds, struct job_event **out)
 {
     double until = clock_seconds() + seconds;
@@ -368,7 +379,7 @@ enum job_wait job_next(struct job *job, double seconds, struct job_event **out)
         }
         double left = until - clock_seconds();
         if (left <= 0) return JOB_QUIET;
-        if (exchange_wait(job->exchange, job->wake, left) == EXCHANGE_GONE) return JOB_GONE;
+        if (is_given_up(job, left)) return JOB_GONE;
     }
 }
 

@@ -44,7 +44,8 @@ struct job_event {
 
 struct job;
 
-/* Renders, checks that the prompt fits, and submits.  `ask` is borrowed until job_free. */
+/* Renders, checks that the prompt fits, and submits.  `ask` is borrowed until job_free; without a
+ * connection `exchange` is NULL. */
 bool job_start(struct job **out, struct ask *ask, struct exchange *exchange,
                struct failure *failure);
 

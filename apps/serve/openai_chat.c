@@ -1,12 +1,11 @@
 /* openai_chat.c: POST /v1/chat/completions. */
+#include "serve/api.h"
 #include "serve/handlers.h"
 #include "serve/messages.h"
 #include "serve/openai.h"
 #include "serve/reply.h"
 
 #include "common/basics.h"
-
-#include <stdlib.h>
 
 /* ------------------------------------------------------------------ the request */
 
@@ -299,17 +298,9 @@ static const struct writer writer = {
     .whole = whole,
 };
 
+const struct api openai_chat_api = { "/v1/chat/completions", DIALECT_OPENAI, read_ask, &writer };
+
 void openai_chat(struct serve *serve, struct exchange *exchange)
 {
-    struct ask *ask = malloc(sizeof *ask);
-    struct failure failure;
-
-    if (!ask) return;
-    if (ask_open(ask, serve, exchange, DIALECT_OPENAI, &failure) && read_ask(ask, &failure)) {
-        deliver(serve, exchange, ask, &writer, NULL);
-        return;
-    }
-    failure_reply(exchange, DIALECT_OPENAI, &failure);
-    ask_close(ask);
-    free(ask);
+    api_serve(&openai_chat_api, serve, exchange);
 }
