@@ -286,6 +286,7 @@ MF_API const char *mf_model_name(const mf_model *model);        /* the directory
 MF_API const char *mf_model_family(const mf_model *model);      /* "qwen3_5_moe" */
 MF_API int32_t mf_model_eos(const mf_model *model);             /* the first end token, or -1 */
 MF_API bool mf_model_is_end(const mf_model *model, int32_t token);
+MF_API mf_engine *mf_model_engine(const mf_model *model);
 
 /* ----------------------------------------------------------------- sequence */
 

@@ -241,6 +241,10 @@ typedef bool (*mf_write_function)(void *user, const void *bytes, size_t count);
  * before the sequence. */
 MF_API mf_status mf_route_recorder_open(mf_route_recorder **out, mf_sequence *sequence,
                                         mf_write_function write, void *user, mf_error *why);
+/* A recorder without a sequence: the caller adds every layer of every step, in order. */
+MF_API mf_status mf_route_recorder_open_for(mf_route_recorder **out, const mf_model *model,
+                                            mf_write_function write, void *user, mf_error *why);
+MF_API void mf_route_recorder_add(mf_route_recorder *recorder, const mf_routes *routes);
 /* Writes the end of the trace; what went wrong before is said here. */
 MF_API mf_status mf_route_recorder_finish(mf_route_recorder *recorder, mf_error *why);
 MF_API void mf_route_recorder_close(mf_route_recorder *recorder);

@@ -250,6 +250,11 @@ bool mf_model_is_end(const mf_model *model, int32_t token)
     return model && model_is_end_token(&model->model, token);
 }
 
+mf_engine *mf_model_engine(const mf_model *model)
+{
+    return model ? model->engine : NULL;
+}
+
 mf_status mf_model_stats(const mf_model *model, mf_model_statistics *out, mf_error *why)
 {
     if (!model) return api_missing(why, "model");

@@ -15,7 +15,7 @@ _Static_assert((int)MF_CACHE_POLICY_COUNT == (int)CACHE_POLICIES &&
 /* ---------------------------------------------------------------- recording */
 
 struct mf_route_recorder {
-    mf_sequence *sequence;
+    mf_sequence *sequence; /* NULL: the caller adds routes */
     struct route_writer writer;
     mf_write_function write;
     void *user;
@@ -42,9 +42,13 @@ static void record(void *user, const mf_routes *routes)
     route_writer_add(&recorder->writer, &choice);
 }
 
-static mf_status open_writer(mf_route_recorder *recorder, mf_error *why)
+void mf_route_recorder_add(mf_route_recorder *recorder, const mf_routes *routes)
 {
-    const mf_model *model = recorder->sequence->model;
+    if (recorder && routes) record(recorder, routes);
+}
+
+static mf_status open_writer(mf_route_recorder *recorder, const mf_model *model, mf_error *why)
+{
     const struct model_config *config = &model->model.config;
     uint32_t layers = recorder->layers;
     struct route_shape shape = { .layers = layers,
@@ -61,29 +65,40 @@ static mf_status open_writer(mf_route_recorder *recorder, mf_error *why)
     return route_writer_open(&recorder->writer, &allocator_heap, &shape, pass_bytes, recorder, why);
 }
 
-mf_status mf_route_recorder_open(mf_route_recorder **out, mf_sequence *sequence,
-                                 mf_write_function write, void *user, mf_error *why)
+mf_status mf_route_recorder_open_for(mf_route_recorder **out, const mf_model *model,
+                                     mf_write_function write, void *user, mf_error *why)
 {
     if (!out) return api_missing(why, "out");
     *out = NULL;
-    if (!sequence) return api_missing(why, "sequence");
+    if (!model) return api_missing(why, "model");
     if (!write) return api_missing(why, "write");
     mf_route_recorder *recorder = api_new_handle(&allocator_heap, sizeof *recorder);
     if (!recorder) return fail_memory(why, sizeof *recorder);
     recorder->write = write;
     recorder->user = user;
     recorder->single_steps = true;
-    recorder->layers = sequence->model->model.config.layer_count;
+    recorder->layers = model->model.config.layer_count;
     size_t bytes = (size_t)recorder->layers * 2 * sizeof *recorder->bytes;
     recorder->bytes = api_new_handle(&allocator_heap, bytes);
-    recorder->sequence = sequence;
-    mf_status status = recorder->bytes ? open_writer(recorder, why) : fail_memory(why, bytes);
-    if (status != MF_OK) {
+    mf_status status =
+        recorder->bytes ? open_writer(recorder, model, why) : fail_memory(why, bytes);
+    if (status == MF_OK)
+        *out = recorder;
+    else
         mf_route_recorder_close(recorder);
-        return status;
-    }
-    mf_sequence_watch_routes(sequence, record, recorder);
-    *out = recorder;
+    return status;
+}
+
+mf_status mf_route_recorder_open(mf_route_recorder **out, mf_sequence *sequence,
+                                 mf_write_function write, void *user, mf_error *why)
+{
+    if (!out) return api_missing(why, "out");
+    *out = NULL;
+    if (!sequence) return api_missing(why, "sequence");
+    mf_status status = mf_route_recorder_open_for(out, sequence->model, write, user, why);
+    if (!*out) return status;
+    (*out)->sequence = sequence;
+    mf_sequence_watch_routes(sequence, record, *out);
     return MF_OK;
 }
 
@@ -91,6 +106,7 @@ mf_status mf_route_recorder_open(mf_route_recorder **out, mf_sequence *sequence,
 static double step_seconds(const mf_route_recorder *recorder)
 {
     mf_sequence_statistics stats = MF_SEQUENCE_STATISTICS_INIT;
+    if (!recorder->sequence) return 0;
     mf_sequence_stats(recorder->sequence, &stats, NULL);
     double all = stats.prompt_seconds + stats.decode_seconds;
     double worked = all > 0 ? 1 - stats.expert_wait_seconds / all : 0;

@@ -165,6 +165,7 @@ static void check_engine_and_model(void)
     GIVES(NULL, mf_model_family(NULL));
     GIVES(-1, mf_model_eos(NULL));
     GIVES(false, mf_model_is_end(NULL, 1));
+    GIVES(NULL, mf_model_engine(NULL));
     GIVES(NULL, mf_model_text(NULL));
     REFUSES(mf_model_stats(NULL, &statistics, w));
     REFUSES(mf_model_stats(model, NULL, w));
@@ -518,6 +519,11 @@ static void check_simulation(void)
     REFUSES(mf_route_recorder_open(NULL, sequence, write_nothing, NULL, w));
     REFUSES(mf_route_recorder_open(&recorder, NULL, write_nothing, NULL, w));
     REFUSES(mf_route_recorder_open(&recorder, sequence, NULL, NULL, w));
+    REFUSES(mf_route_recorder_open_for(NULL, model, write_nothing, NULL, w));
+    REFUSES(mf_route_recorder_open_for(&recorder, NULL, write_nothing, NULL, w));
+    REFUSES(mf_route_recorder_open_for(&recorder, model, NULL, NULL, w));
+    mf_route_recorder_add(NULL, &(mf_routes){ 0 });
+    mf_route_recorder_add(recorder, NULL);
     REFUSES(mf_route_recorder_finish(NULL, w));
     REFUSES(mf_route_trace_open(NULL, "a", 1, w));
     REFUSES(mf_route_trace_open(&trace, NULL, 1, w));

@@ -108,6 +108,7 @@ static void seen_free(struct seen *seen)
 static mf_experts experts_of(const mf_model *model)
 {
     mf_experts experts = MF_EXPERTS_INIT;
+    CHECK(mf_model_engine(model) == engine);
     CHECK(mf_model_experts(model, &experts, &why) == MF_OK);
     CHECK(experts.row_count > 0 && experts.row_count <= experts.layer_count);
     CHECK(experts.experts_per_token > 0 && experts.experts_per_token <= experts.expert_count);
