@@ -8,6 +8,11 @@
 
 void openai_chat(struct serve *serve, struct exchange *exchange); /* openai_chat.c */
 
+void experts_reply(struct serve *serve, struct exchange *exchange); /* experts_view.c */
+void whatif_reply(struct serve *serve, struct exchange *exchange);  /* experts_whatif.c */
+
+void info_reply(struct serve *serve, struct exchange *exchange); /* info.c */
+
 void health(struct serve *serve, struct exchange *exchange); /* models.c */
 void models_list(struct serve *serve, struct exchange *exchange);
 void models_one(struct serve *serve, struct exchange *exchange);

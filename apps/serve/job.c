@@ -140,6 +140,13 @@ static bool take_token(void *user, const mf_request_token *token)
     return !job->ask->logprobs || put_token(choice, token);
 }
 
+static void take_routes(void *user, const mf_routes *routes)
+{
+    struct choice *choice = user;
+
+    experts_take_routes(choice->job->ask->serve->experts, &choice->trail, routes);
+}
+
 static void count_end(struct metrics *metrics, const struct job *job,
                       const mf_request_result *result)
 {
@@ -223,6 +230,7 @@ static void fill_request(mf_request_options *out, struct choice *choice)
     out->token = take_token;
     out->event = take_event;
     out->ended = take_end;
+    out->routes = take_routes;
     out->user = choice;
 }
 
@@ -236,6 +244,9 @@ static mf_status submit_choice(struct job *job, uint32_t index, const char *tool
 
     choice->job = job;
     choice->index = index;
+    choice->trail.request = index == 0 ? ask->id : NULL;
+    choice->trail.owner = ask->owner;
+    choice->trail.prompt_tokens = job->prompt_tokens;
     choice->end = end_event_new(index);
     if (!choice->end) return fail_memory(why, sizeof *choice->end);
     fill_request(&options, choice);

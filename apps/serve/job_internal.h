@@ -2,6 +2,7 @@
 #ifndef SERVE_JOB_INTERNAL_H
 #define SERVE_JOB_INTERNAL_H
 
+#include "serve/experts.h"
 #include "serve/job.h"
 #include "serve/metrics.h"
 #include "serve/registry.h"
@@ -16,6 +17,7 @@ struct choice {
     bool cut;              /* the end of the answer has cut a call off: the rest is its markup */
     struct job_event *end; /* the last event, until it is told */
     double last_token;     /* clock; 0: none yet; the scheduler's thread alone */
+    struct expert_trail trail;   /* for the live view; the same */
     uint32_t answered, reasoned; /* tokens, and those up to the end of reasoning; the same */
 };
 

@@ -1,6 +1,7 @@
 #include "serve/serve.h"
 
 #include "common/clock.h"
+#include "serve/experts.h"
 #include "serve/guard.h"
 #include "serve/metrics.h"
 #include "serve/reasoning_token.h"
@@ -125,6 +126,7 @@ mf_status serve_begin(struct serve *serve, mf_model *model, mf_error *why)
     serve->model = model;
     serve->text = mf_model_text(model);
     status = learn_context(serve, why);
+    if (status == MF_OK) status = experts_new(&serve->experts, serve, why);
     if (status == MF_OK) status = open_scheduler(serve, why);
     if (status == MF_OK) atomic_store(&serve->phase, SERVE_READY);
     return status;
@@ -141,6 +143,7 @@ void serve_close(struct serve *serve, double seconds)
         usleep(20000);
     http_server_close(serve->http); /* handlers end, and their jobs with them */
     mf_scheduler_close(serve->scheduler);
+    experts_free(serve->experts);
     registry_free(serve->registry);
     metrics_free(serve->metrics);
     free(serve);

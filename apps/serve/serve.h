@@ -32,6 +32,7 @@ struct serve_options {
     bool log_prompts;
 };
 
+struct experts;
 struct metrics;
 struct registry;
 
@@ -44,6 +45,7 @@ struct serve {
     struct http_server *http;
     struct metrics *metrics;
     struct registry *registry;
+    struct experts *experts;  /* the live view of them */
     unsigned char secret[32]; /* of reasoning tokens: reasoning_token.h */
     double started;           /* clock */
     /* From the start to the end; requests but for /health get 503 unless it is SERVE_READY. */
