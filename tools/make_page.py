@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The page of `moeflux serve` as a C file: tools/make_page.py WEB TREE OUT.c DEPFILE auto|enabled|disabled
+"""The page of `moeflux serve` as a C file:
+tools/make_page.py WEB TREE OUT.c LICENCES DEPFILE auto|enabled|disabled
 
 WEB is the directory web/; its files are copied to TREE (in the build directory), where npm installs
 what the lock file names and vite builds.  Without Node, npm or a registry that answers, OUT.c has
@@ -9,7 +10,6 @@ web=enabled wants the page.  Nothing runs when the contents of WEB are those of 
 
 import gzip
 import hashlib
-import json
 import os
 import shutil
 import signal
@@ -97,7 +97,7 @@ def find_node(tree):
     node, npm = shutil.which("node"), shutil.which("npm")
     if not node or not npm:
         raise NoPage(f"there is no {'npm' if node else 'node'} in PATH")
-    version = run("node --version", 20, tree, node, "--version").strip()
+    version = run("node --version", 60, tree, node, "--version").strip()
     numbers = tuple(int(part) for part in version.lstrip("v").split(".")[:2])
     if numbers < OLDEST_NODE:
         raise NoPage(f"node is {version}; vite needs {'.'.join(map(str, OLDEST_NODE))} or newer")
@@ -110,11 +110,9 @@ def install(tree, npm):
     stamp = tree / "node_modules" / ".installed"
     if stamp.is_file() and stamp.read_text() == lock:
         return
-    vite = json.loads((tree / "package.json").read_text())["dependencies"]["vite"]
-    run("asking the npm registry for vite", 20, tree, npm, "view", f"vite@{vite}", "version",
-        "--prefer-offline", "--fetch-timeout=8000", "--fetch-retries=0")
-    run("npm ci", 240, tree, npm, "ci", "--omit=dev", "--ignore-scripts", "--prefer-offline",
-        "--no-audit", "--no-fund", "--fetch-timeout=20000", "--fetch-retries=1")
+    # Without a network npm gives up after two attempts of 15 s; the limit is for slow machines.
+    run("npm ci", 400, tree, npm, "ci", "--omit=dev", "--ignore-scripts", "--prefer-offline", "--no-audit",
+        "--no-fund", "--fetch-timeout=15000", "--fetch-retries=1", "--fetch-retry-mintimeout=1000")
     stamp.write_text(lock)
 
 
@@ -124,7 +122,7 @@ def built_page(web, tree, files):
     node, npm = find_node(tree)
     copy(web, tree, files)
     install(tree, npm)
-    run("vite build", 180, tree, node, "node_modules/vite/bin/vite.js", "build", "--logLevel", "warn")
+    run("vite build", 400, tree, node, "node_modules/vite/bin/vite.js", "build", "--logLevel", "warn")
     dist = tree / "dist"
     found = {"/" + file.relative_to(dist).as_posix(): file for file in sorted(dist.rglob("*")) if file.is_file()}
     found["/"] = found.pop("/index.html")
@@ -159,19 +157,22 @@ def write_depfile(depfile, out, files, directories):
 
 
 def main():
-    web, tree, out, depfile = (Path(argument) for argument in sys.argv[1:5])
-    option = sys.argv[5]
+    web, tree, out, licences, depfile = (Path(argument) for argument in sys.argv[1:6])
+    option = sys.argv[6]
     files, directories = inputs(web)
     stamp = Path(f"{out}.stamp")
     mark = fingerprint(web, files, option)
     write_depfile(depfile, sys.argv[3], files, directories)
-    if out.is_file() and stamp.is_file() and stamp.read_text() == mark:
+    if all(file.is_file() for file in (out, licences, stamp)) and stamp.read_text() == mark:
         out.touch()
+        licences.touch()
         return 0
     try:
         if option == "disabled":
             raise NoPage("the option web is disabled")
-        write_c(out, built_page(web, tree, files))
+        page = built_page(web, tree, files)
+        write_c(out, page)
+        shutil.copyfile(page["/assets/licenses.txt"], licences)
         stamp.write_text(mark)
     except NoPage as reason:
         if option == "enabled":
@@ -184,6 +185,7 @@ def main():
             say(f"To try again:  rm {out}; ninja    To want it so:  meson configure -Dweb=disabled")
             say("=" * 78)
         write_c(out, {"/": web / "fallback.html"})
+        licences.write_text("This build of moeflux has no code of npm packages in it.\n")
         stamp.unlink(missing_ok=True)
     return 0
 

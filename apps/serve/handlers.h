@@ -18,6 +18,8 @@ void models_list(struct serve *serve, struct exchange *exchange);
 void models_one(struct serve *serve, struct exchange *exchange);
 void embeddings(struct serve *serve, struct exchange *exchange);
 
+void page_reply(struct serve *serve, struct exchange *exchange); /* page_reply.c */
+
 void tokens_tokenize(struct serve *serve, struct exchange *exchange); /* tokens.c */
 void tokens_detokenize(struct serve *serve, struct exchange *exchange);
 void tokens_template(struct serve *serve, struct exchange *exchange);

@@ -4,6 +4,8 @@
 #include "serve/handlers.h"
 
 static const struct route routes[] = {
+    { "GET", "/", page_reply, DIALECT_OPENAI, ROUTE_OPEN | ROUTE_PLAIN },
+    { "GET", "/assets/", page_reply, DIALECT_OPENAI, ROUTE_OPEN | ROUTE_PLAIN | ROUTE_PREFIX },
     { "POST", "/chat/completions", openai_chat, DIALECT_OPENAI, 0 },
     { "POST", "/embeddings", embeddings, DIALECT_OPENAI, 0 },
     { "GET", "/health", health, DIALECT_OPENAI, ROUTE_OPEN },

@@ -1,7 +1,8 @@
 /* The tokens of the last answers as text, for the views that link tokens and experts.  The server
  * numbers an answer's tokens from 0, in the same order in which they arrive here. */
 
-export interface Piece { index: number; text: string; reasoning: boolean }
+/** The text of `count` tokens from `index` on. */
+export interface Piece { index: number; count: number; text: string; reasoning: boolean }
 export interface Answer { request: string; title: string; pieces: Piece[]; live: boolean }
 
 const most = 20;

@@ -77,13 +77,18 @@ const links = (['chat', 'experts', 'requests'] as const).map((name) =>
 const both = el('a', { href: '#both', class: 'both', 'data-place': 'both', title: 'Chat and experts side by side' }, 'Side by side');
 const server = el('p', { class: 'server', role: 'status' }, 'connecting…');
 
-async function openExperts(): Promise<void> {
+async function loadExperts(): Promise<ExpertsView> {
+  const { ExpertsView } = await import('./experts/view');
   if (!experts) {
-    const { ExpertsView } = await import('./experts/view');
-    experts ??= new ExpertsView();
-    if (!experts.root.isConnected) expertsFrame.append(experts.root);
+    experts = new ExpertsView();
+    expertsFrame.append(experts.root);
     if (info) experts.setInfo(info);
   }
+  return experts;
+}
+
+async function openExperts(): Promise<void> {
+  const experts = await loadExperts();
   experts.setShown(place === 'experts' || place === 'both');
   if (wanted) { experts.showAnswer(wanted); wanted = null; }
 }
@@ -135,6 +140,11 @@ function start(): void {
     wanted = request;
     if (location.hash === '#both') void openExperts();
     else location.hash = '#experts';
+  };
+  chat.beforeAnswer = async () => {
+    const { feed } = await loadExperts();
+    await feed.answerBegins();
+    return () => feed.answerEnds();
   };
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => experts?.recolour());
   addEventListener('hashchange', go);

@@ -1,7 +1,7 @@
 /* Queue, batch and cache: /v1/moeflux/requests once a second while the view is open. */
 import { el, replace } from './dom';
 import { getJson } from './api';
-import { bytes, count, percent, seconds } from './format';
+import { bytes, count, percent, plural, seconds } from './format';
 
 interface RequestRow {
   id: string; dialect: string; client: string; state: string;
@@ -89,7 +89,7 @@ export class RequestsView {
   private draw(data: Requests): void {
     const { batch, cache } = data;
     replace(this.figures,
-      figure('Running', count(data.running.length), `${count(batch.rows)} rows in a step`),
+      figure('Running', count(data.running.length), `${plural(batch.rows, 'row')} in a step`),
       figure('Waiting', count(data.waiting.length)),
       figure('A step', batch.step_ms > 0 ? seconds(batch.step_ms / 1000) : 'none yet'),
       figure('All answers', `${batch.tokens_per_second.toFixed(1)}`, 'tokens/s'),

@@ -13,8 +13,7 @@ interface Delta {
 
 interface Chunk {
   id?: string;
-  choices?: { delta?: Delta; finish_reason?: string | null; token?: number;
-    logprobs?: { content?: { token: string }[] | null } | null }[];
+  choices?: { delta?: Delta; finish_reason?: string | null }[];
   usage?: { prompt_tokens: number; completion_tokens: number;
     prompt_tokens_details?: { cached_tokens?: number } } | null;
   moeflux?: { prompt_seconds?: number; answer_seconds?: number; wait_seconds?: number; tokens?: number;
@@ -72,17 +71,15 @@ function factsOf(chunk: Chunk): Facts {
   return facts;
 }
 
-/** Tokens that the server names apart, or the text of the chunk as one piece. */
-function addPieces(answer: Answer, choice: NonNullable<Chunk['choices']>[0], first: number | undefined): void {
-  const delta = choice.delta ?? {};
+/** The text of a chunk as a piece; `tokens`: how many the answer has with it.  Without that a chunk
+ * counts as a token. */
+function addPiece(answer: Answer, delta: Delta, tokens: number | undefined): void {
   const text = (delta.content ?? '') + (delta.reasoning_content ?? '') +
-    (delta.tool_calls ?? []).map((call) => call.function?.arguments ?? '').join('');
-  const named = choice.logprobs?.content ?? [];
-  if (!text && !named.length) return;
-  const reasoning = Boolean(delta.reasoning_content);
-  const next = first ?? (answer.pieces.at(-1)?.index ?? -1) + 1;
-  if (named.length) named.forEach((token, at) => answer.pieces.push({ index: next + at, text: token.token, reasoning }));
-  else answer.pieces.push({ index: next, text, reasoning });
+    (delta.tool_calls ?? []).map((call) => (call.function?.name ?? '') + (call.function?.arguments ?? '')).join('');
+  const last = answer.pieces.at(-1);
+  const index = last ? last.index + last.count : 0;
+  if (!text) return;
+  answer.pieces.push({ index, count: Math.max(0, (tokens ?? index + 1) - index), text, reasoning: Boolean(delta.reasoning_content) });
 }
 
 export interface Turn {
@@ -109,7 +106,7 @@ function applyChunk(turn: Turn, chunk: Chunk, answer: Answer | null): Answer | n
     if (delta.reasoning_content) message.reasoning = (message.reasoning ?? '') + delta.reasoning_content;
     if (delta.tool_calls) addCalls(message, delta.tool_calls);
     if (choice.finish_reason) message.finish = choice.finish_reason;
-    if (answer) { addPieces(answer, choice, chunk.moeflux?.tokens); tell(answer); }
+    if (answer) { addPiece(answer, delta, chunk.moeflux?.tokens); tell(answer); }
   }
   if (chunk.usage) message.facts = factsOf(chunk);
   return answer;
@@ -123,7 +120,7 @@ export async function runTurn(turn: Turn): Promise<void> {
     const response = await postJson('/v1/chat/completions', {
       model: turn.info?.model.name ?? 'moeflux',
       messages: requestMessages(turn.path, turn.settings.system),
-      stream: true, stream_options: { include_usage: true },
+      stream: true, stream_options: { include_usage: true, include_tokens: true },
       ...requestFields(turn.settings, turn.info),
     }, signal);
     for await (const { data } of readEvents(response)) {

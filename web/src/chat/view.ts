@@ -6,7 +6,7 @@ import { SettingsPanel, toolsProblem } from './settings';
 import { Sidebar } from './sidebar';
 import * as store from './store';
 import * as tree from './tree';
-import { runTurn } from './turn';
+import { runTurn, type Turn } from './turn';
 import type { Conversation, Message } from './tree';
 
 const examples = [
@@ -20,6 +20,8 @@ interface Running { message: Message; control: AbortController }
 export class ChatView implements MessageActions {
   readonly root = el('section', { class: 'view chat', 'aria-label': 'Chat' });
   onShowExperts: (request: string) => void = () => undefined;
+  /** Before an answer is asked for; what it returns is called when the answer has ended. */
+  beforeAnswer: () => Promise<() => void> = () => Promise.resolve(() => undefined);
 
   private info: Info | null = null;
   private readonly panel = new SettingsPanel(null);
@@ -169,7 +171,7 @@ export class ChatView implements MessageActions {
     void this.keep(conversation);
     announce('Answering');
     this.draw();
-    void runTurn({ message, path, settings: this.panel.settings, info: this.info, title: conversation.title,
+    void this.answer({ message, path, settings: this.panel.settings, info: this.info, title: conversation.title,
       signal: control.signal, changed: () => this.drawSoon(conversation) }).then(() => {
       this.running.delete(conversation.id);
       conversation.changed = Date.now();
@@ -177,6 +179,12 @@ export class ChatView implements MessageActions {
       void this.keep(conversation);
       if (conversation === this.current) this.draw();
     });
+  }
+
+  private async answer(turn: Turn): Promise<void> {
+    const ended = await this.beforeAnswer();
+    await runTurn(turn);
+    ended();
   }
 
   private stop(): void { this.running.get(this.current?.id ?? '')?.control.abort(); }
