@@ -10,7 +10,7 @@ comma   := ,
 
 # Sanitizers slow a program down five to twenty times, and compiling too: three kernel sets
 # instead of all, and tests of the suite `slow` stay out.  Warnings are the release build's part.
-sanitize := -Doptimization=1 -Ddebug=false -Dwerror=false -Db_lundef=false -Dtests=enabled \
+sanitize := -Doptimization=1 -Ddebug=false -Dwerror=false -Db_lundef=false -Dtests=enabled -Dweb=disabled \
 	-Dkernel_sets=generic,avx2,avx512bf16,neoni8mm
 setup     = test -f $(1)/build.ninja || $(3) $(MESON) setup $(1) $(2)
 # A build without the tests, from a time when what they need was missing, is configured anew.

@@ -182,7 +182,7 @@ def main():
             say("=" * 78)
             say(f"moeflux is built WITHOUT its page: {reason}")
             say("`moeflux serve` answers every interface; / says what is missing.")
-            say(f"To try again:  rm {out}; ninja    To want it so:  meson configure -Dweb=disabled")
+            say(f"To try again: rm {out}; ninja.  To do without a page: meson configure -Dweb=disabled")
             say("=" * 78)
         write_c(out, {"/": web / "fallback.html"})
         licences.write_text("This build of moeflux has no code of npm packages in it.\n")
