@@ -35,6 +35,10 @@ static uint64_t client_of(const struct exchange *exchange, const json_t *body)
         name = exchange_header(exchange, headers[i]);
     if (!name) name = json_string_value(json_object_get(body, "prompt_cache_key"));
     if (!name) name = json_string_value(json_object_get(body, "user"));
+    if (!name) {
+        const json_t *metadata = json_object_get(body, "metadata"); /* of Anthropic's API */
+        name = json_string_value(json_object_get(metadata, "user_id"));
+    }
     if (!name) return 0;
     for (; *name; name++) hash = (hash ^ (unsigned char)*name) * 1099511628211u;
     return hash | 1;

@@ -95,6 +95,7 @@ static struct collected *collect(struct delivery *delivery, const struct job_eve
         answer->result = *event->result;
         answer->reasoning_tokens = event->reasoning_tokens;
     }
+    if (delivery->writer->collect) delivery->writer->collect(delivery, event, answer);
     return answer;
 }
 

@@ -44,8 +44,12 @@ struct delivery {
 };
 
 struct writer {
-    const char *stream_type;                                         /* "text/event-stream" */
-    const char *call_prefix;                                         /* of ids of calls */
+    const char *stream_type; /* "text/event-stream" */
+    const char *call_prefix; /* of ids of calls */
+    /* Every event, also of a reply that is written whole, after `answer` has taken it in and before
+     * `event`; may be NULL. */
+    void (*collect)(struct delivery *delivery, const struct job_event *event,
+                    struct collected *answer);
     void (*begin)(struct delivery *delivery, struct byte_list *out); /* may be NULL */
     /* `answer` has taken the event in already. */
     void (*event)(struct delivery *delivery, const struct job_event *event,

@@ -98,6 +98,13 @@ unsigned failure_status(const struct failure *failure)
     return kinds[failure->kind].status;
 }
 
+/* What the client cannot use, for those that go on without it. */
+static json_t *details_new(const struct failure *failure)
+{
+    if (!failure->detail) return NULL;
+    return json_pack("{s:s, s:[s]}", "error_code", failure->detail, "unsupported", failure->param);
+}
+
 json_t *failure_json_new(const struct failure *failure, enum dialect dialect,
                          const char *request_id)
 {
@@ -105,9 +112,9 @@ json_t *failure_json_new(const struct failure *failure, enum dialect dialect,
 
     switch (dialect) {
     case DIALECT_ANTHROPIC:
-        return json_pack("{s:s, s:{s:s, s:s}, s:s?}", "type", "error", "error", "type",
-                         kind->anthropic_type, "message", failure->message, "request_id",
-                         request_id);
+        return json_pack("{s:s, s:{s:s, s:s, s:o*}, s:s?}", "type", "error", "error", "type",
+                         kind->anthropic_type, "message", failure->message, "details",
+                         details_new(failure), "request_id", request_id);
     case DIALECT_OLLAMA:
         return json_pack("{s:s}", "error", failure->message);
     default:

@@ -33,8 +33,9 @@ enum failure_kind {
 
 struct failure {
     enum failure_kind kind;
-    const char *code; /* of OpenAI's API: "unknown_parameter", …; NULL: by kind */
-    char param[64];   /* the field that is wrong, or "" */
+    const char *code;   /* of OpenAI's API: "unknown_parameter", …; NULL: by kind */
+    const char *detail; /* of Anthropic's API: error.details.error_code; NULL: none */
+    char param[64];     /* the field that is wrong, or "" */
     char message[640];
 };
 

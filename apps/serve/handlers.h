@@ -6,6 +6,9 @@
 #include "serve/registry.h"
 #include "serve/serve.h"
 
+void anthropic_messages(struct serve *serve, struct exchange *exchange); /* anthropic_messages.c */
+void anthropic_count(struct serve *serve, struct exchange *exchange);
+
 void openai_chat(struct serve *serve, struct exchange *exchange); /* openai_chat.c */
 
 void experts_reply(struct serve *serve, struct exchange *exchange); /* experts_view.c */

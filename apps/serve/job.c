@@ -239,7 +239,6 @@ static mf_status submit_choice(struct job *job, uint32_t index, const char *tool
     struct choice *choice = &job->choices[index];
     mf_request_options options = MF_REQUEST_OPTIONS_INIT;
     mf_constraint_options constraint = MF_CONSTRAINT_OPTIONS_INIT;
-    uint32_t breakpoints[ASK_BREAKPOINTS_MAX];
     struct ask *ask = job->ask;
 
     choice->job = job;
@@ -251,8 +250,8 @@ static mf_status submit_choice(struct job *job, uint32_t index, const char *tool
     if (!choice->end) return fail_memory(why, sizeof *choice->end);
     fill_request(&options, choice);
     options.tools = tools;
-    options.breakpoints = breakpoints;
-    if (job->prompt) options.breakpoint_count = prompt_breakpoints(breakpoints, ask, job->prompt);
+    options.breakpoints = job->breakpoints;
+    options.breakpoint_count = job->breakpoint_count;
     if (ask->schema || ask->grammar || tools) {
         fill_constraint(&constraint, job, tools);
         options.constraint = &constraint;
@@ -278,6 +277,22 @@ static bool submit(struct job *job, struct failure *failure)
     return refuse_error(failure, &why);
 }
 
+/* Agents look for these texts, word by word, and ask for less. */
+static bool refuse_limit(const struct ask *ask, size_t count, struct failure *failure)
+{
+    uint32_t context = ask->serve->context;
+
+    if (ask->limit > context)
+        return refuse_code(failure, "invalid_value", "max_tokens",
+                           "max_tokens: %u > %u, which is the maximum allowed number of output "
+                           "tokens for %s",
+                           ask->limit, context, mf_model_name(ask->serve->model));
+    return refuse(failure, FAILURE_TOO_LONG, "max_tokens",
+                  "input length and `max_tokens` exceed context limit: %zu + %u > %u; ask for "
+                  "fewer, or start the server without --strict",
+                  count, ask->limit, context);
+}
+
 /* A limit beyond the context is lowered: agents ask for 32,000 tokens of any model. */
 static bool check_length(struct job *job, struct failure *failure)
 {
@@ -290,6 +305,7 @@ static bool check_length(struct job *job, struct failure *failure)
     if (count > context) return refuse_too_long(failure, count, context);
     job->prompt_tokens = (uint32_t)count;
     if (ask->limit <= context - count + 1) return true;
+    if (ask->serve->options.strict) return refuse_limit(ask, count, failure);
     ask->limit = (uint32_t)(context - count + 1);
     return ask_note(ask, failure, "max_tokens");
 }
@@ -302,6 +318,7 @@ static bool prepare(struct job *job, struct failure *failure)
         return refuse(failure, FAILURE_CLOSING, NULL, "the server is shutting down");
     if (!ask->ids && !job_render(&job->prompt, ask, failure)) return false;
     if (!check_length(job, failure)) return false;
+    if (job->prompt) job->breakpoint_count = prompt_breakpoints(job->breakpoints, ask, job->prompt);
     job->record = registry_begin(ask->serve->registry, ask, job->prompt_tokens);
     job->submitted = clock_seconds();
     return submit(job, failure);
@@ -402,6 +419,15 @@ bool job_is_over(const struct job *job)
 uint32_t job_prompt_tokens(const struct job *job)
 {
     return job->prompt_tokens;
+}
+
+uint32_t job_last_breakpoint(const struct job *job)
+{
+    uint32_t last = 0;
+
+    for (size_t i = 0; i < job->breakpoint_count; i++)
+        if (job->breakpoints[i] > last) last = job->breakpoints[i];
+    return last;
 }
 
 const mf_prompt *job_prompt(const struct job *job)

@@ -64,6 +64,8 @@ bool job_is_over(const struct job *job);
 
 /* Tokens of the prompt; tokens of all answers so far. */
 uint32_t job_prompt_tokens(const struct job *job);
+/* Tokens of the prompt up to the last of ask->breakpoints; 0: there is none. */
+uint32_t job_last_breakpoint(const struct job *job);
 const mf_prompt *job_prompt(const struct job *job); /* NULL: the ask was of ids */
 
 struct ask *job_ask(const struct job *job);

@@ -27,6 +27,8 @@ struct job {
     struct record *record; /* in the list of requests */
     mf_prompt *prompt;
     uint32_t prompt_tokens;
+    uint32_t breakpoints[ASK_BREAKPOINTS_MAX]; /* positions */
+    size_t breakpoint_count;
     double submitted; /* clock */
     int wake;         /* eventfd: there are events */
     pthread_mutex_t lock;

@@ -9,6 +9,8 @@ static const struct route routes[] = {
     { "POST", "/chat/completions", openai_chat, DIALECT_OPENAI, 0 },
     { "POST", "/embeddings", embeddings, DIALECT_OPENAI, 0 },
     { "GET", "/health", health, DIALECT_OPENAI, ROUTE_OPEN },
+    { "POST", "/messages", anthropic_messages, DIALECT_ANTHROPIC, 0 },
+    { "POST", "/messages/count_tokens", anthropic_count, DIALECT_ANTHROPIC, 0 },
     { "GET", "/metrics", metrics_reply, DIALECT_OPENAI, ROUTE_PLAIN },
     { "GET", "/models", models_list, DIALECT_OPENAI, 0 },
     { "GET", "/models/", models_one, DIALECT_OPENAI, ROUTE_PREFIX },
