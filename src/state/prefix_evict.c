@@ -256,8 +256,9 @@ uint64_t prefix_reclaim(void *user, uint64_t bytes)
 {
     struct prefix_tree *tree = user;
     uint64_t given = evict_unshared(tree, bytes);
-    /* Blocks that are being written are shared until that is done. */
+    /* Blocks that are being written are shared until that is done; those that the tree has dropped
+     * meanwhile are free then. */
     if (given == 0 && tree->options.disk && prefix_disk_wait(tree->options.disk))
-        given = evict_unshared(tree, bytes);
+        given = max_size(evict_unshared(tree, bytes), 1);
     return given;
 }

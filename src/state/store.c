@@ -219,13 +219,16 @@ static bool catch_up(struct cache_store *store)
 {
     struct byte_buffer touched = { 0 };
     print_touched(&touched, store);
-    bool sync = store->journal.unsynced, any = sync || touched.count > 0;
+    if (!store->journal.unsynced && touched.count == 0) {
+        byte_buffer_free(&touched);
+        return false; /* with the lock all the time: no touch comes in between */
+    }
     pthread_mutex_unlock(&store->lock);
     if (touched.count > 0) journal_append(store, &touched, NULL);
-    if (any) journal_sync(store, NULL);
+    journal_sync(store, NULL);
     byte_buffer_free(&touched);
     pthread_mutex_lock(&store->lock);
-    return any;
+    return true;
 }
 
 static void *write_all(void *argument)
