@@ -19,8 +19,7 @@ mf_status admission_check(uint64_t need_bytes, uint32_t prompt_tokens, uint64_t 
                 (double)pool_bytes / (1 << 20));
 }
 
-/* A request that has waited for long is of no lower class than any other. */
-static bool is_low(const struct admission_request *request, struct admission_times times)
+bool admission_is_low(const struct admission_request *request, struct admission_times times)
 {
     return request->background &&
            times.now - request->arrival <= BACKGROUND_PATIENCE * times.patience_seconds;
@@ -29,8 +28,9 @@ static bool is_low(const struct admission_request *request, struct admission_tim
 static bool comes_before(const struct admission_request *a, const struct admission_request *b,
                          struct admission_times times)
 {
-    bool low_a = is_low(a, times), low_b = is_low(b, times);
+    bool low_a = admission_is_low(a, times), low_b = admission_is_low(b, times);
     if (low_a != low_b) return low_b;
+    if (a->round != b->round) return a->round < b->round;
     return a->arrival != b->arrival ? a->arrival < b->arrival : a < b;
 }
 
@@ -54,8 +54,10 @@ void admission_plan(struct admission_request *requests, size_t count, uint64_t f
     struct admission_request *at = NULL;
     bool some = false;
     for (size_t i = 0; i < count; i++) {
-        some |= requests[i].running;
         requests[i].begins = false;
+        if (!requests[i].running) continue;
+        some = true;
+        free_bytes -= requests[i].need_bytes < free_bytes ? requests[i].need_bytes : free_bytes;
     }
     for (int passed = 0; passed <= PASSED_MAX;) {
         at = next_waiting(requests, count, at, times);

@@ -17,6 +17,7 @@ enum { ADMISSION_AHEAD = 256 };
 struct admission_request {
     bool running;        /* it holds memory */
     bool background;     /* after interactive ones */
+    uint32_t round;      /* requests of the same client that run or came before it */
     double arrival;      /* seconds */
     uint64_t need_bytes; /* what it would take further, for its prompt and ADMISSION_AHEAD tokens */
     bool begins;         /* out */
@@ -31,12 +32,16 @@ struct admission_times {
     double patience_seconds; /* see below */
 };
 
-/* Which of those that do not run begin now: interactive ones first, then in order of arrival.  A
- * smaller one passes one that does not fit, until that one has waited for `patience_seconds`: from
- * then on what becomes free is kept for it.  A background request that has waited four times as
- * long is taken for an interactive one.  Where nothing runs, the first begins. */
+/* Which of those that do not run begin now: interactive ones first, then those of clients with the
+ * fewest before them, then in order of arrival.  What the running ones will need is not given away.
+ * A smaller one passes one that does not fit, until that one has waited for `patience_seconds`:
+ * from then on what becomes free is kept for it.  A background request that has waited four times
+ * as long is taken for an interactive one.  Where nothing runs, the first begins. */
 void admission_plan(struct admission_request *requests, size_t count, uint64_t free_bytes,
                     struct admission_times times);
+
+/* Whether the request comes after all interactive ones. */
+bool admission_is_low(const struct admission_request *request, struct admission_times times);
 
 /* The running request to park: background before interactive, then the one that came last.
  * Returns `count` where fewer than two run. */

@@ -7,12 +7,9 @@
 
 #include <stdlib.h>
 
-/* A request that found too little memory for so long is not overtaken any more. */
-#define PATIENCE_SECONDS 5.0
-
 /* ----------------------------------------------------------------------- end */
 
-static void leave_active(struct requests *requests, const struct request *request)
+void requests_leave_active(struct requests *requests, const struct request *request)
 {
     size_t kept = 0;
     for (size_t i = 0; i < requests->active_count; i++)
@@ -35,7 +32,7 @@ void requests_end(struct requests *requests, struct request *request, const mf_e
     outcome.wait_seconds = begun - request->submitted;
     outcome.prompt_seconds = first - begun;
     outcome.answer_seconds = now - first;
-    leave_active(requests, request);
+    requests_leave_active(requests, request);
     request_drop_parked(request);
     engine_sequence_release(&request->sequence);
     sequence_free(&request->sequence.state);
@@ -72,7 +69,14 @@ static void enqueue(struct requests *requests, struct request *request)
     requests->waiting_count++;
 }
 
-static void dequeue(struct requests *requests, const struct request *request)
+void requests_put_back(struct requests *requests, struct request *request)
+{
+    pthread_mutex_lock(&requests->lock);
+    enqueue(requests, request);
+    pthread_mutex_unlock(&requests->lock);
+}
+
+void requests_take_out(struct requests *requests, const struct request *request)
 {
     pthread_mutex_lock(&requests->lock);
     struct request **place = &requests->waiting;
@@ -111,127 +115,12 @@ static void end_all_cancelled(struct requests *requests)
     bool closing = requests->closing;
     pthread_mutex_unlock(&requests->lock);
     while ((request = find_cancelled(requests))) {
-        dequeue(requests, request);
+        requests_take_out(requests, request);
         end_cancelled(requests, request);
     }
     for (size_t i = requests->active_count; i-- > 0;)
         if (closing || atomic_load(&requests->active[i]->cancelled))
             end_cancelled(requests, requests->active[i]);
-}
-
-/* ----------------------------------------------------------------- admission */
-
-/* Those that wait and are looked at for admission; the others are behind them. */
-enum { LOOKED_AT = 64 };
-
-struct admission {
-    struct admission_request requests[REQUESTS_PARALLEL_MAX + LOOKED_AT];
-    struct request *list[REQUESTS_PARALLEL_MAX + LOOKED_AT];
-    size_t count;
-};
-
-static void add_to(struct admission *admission, struct request *request, bool running)
-{
-    const struct state_shape *shape = &request->sequence.room->pool.shape;
-    uint64_t held = request_held_bytes(request), wanted = request_wanted_bytes(request, shape);
-    admission->list[admission->count] = request;
-    admission->requests[admission->count++] =
-        (struct admission_request){ .running = running,
-                                    .background = request->wishes.background,
-                                    .arrival = request->submitted,
-                                    .need_bytes = wanted > held ? wanted - held : 0 };
-}
-
-static void list_active(struct admission *admission, const struct requests *requests)
-{
-    admission->count = 0;
-    for (size_t i = 0; i < requests->active_count; i++)
-        add_to(admission, requests->active[i], true);
-}
-
-static void list_waiting(struct admission *admission, struct requests *requests)
-{
-    pthread_mutex_lock(&requests->lock);
-    struct request *request = requests->waiting;
-    for (size_t i = 0; i < LOOKED_AT && request; i++, request = request->following)
-        if (!request_waits_for_prefix(requests, request)) add_to(admission, request, false);
-    pthread_mutex_unlock(&requests->lock);
-}
-
-static uint64_t free_bytes(const struct requests *requests)
-{
-    struct state_pool_sizes sizes = state_pool_sizes(&requests->options.room->pool);
-    uint64_t kept = 0;
-    if (requests->options.prefixes) /* it gives way */
-        kept = prefix_tree_statistics(requests->options.prefixes).bytes;
-    uint64_t held = sizes.held_bytes - min_size(sizes.held_bytes, kept);
-    return sizes.limit_bytes > held ? sizes.limit_bytes - held : 0;
-}
-
-/* Back among those that wait, where it was. */
-static void put_back(struct requests *requests, struct request *request)
-{
-    pthread_mutex_lock(&requests->lock);
-    enqueue(requests, request);
-    pthread_mutex_unlock(&requests->lock);
-}
-
-static void begin_request(struct requests *requests, struct request *request)
-{
-    mf_error why;
-    dequeue(requests, request);
-    mf_status status = request->parked.count > 0
-                           ? request_unpark(request, &why)
-                           : request_resume(request, requests->options.prefixes, &why);
-    if (status == MF_OK) {
-        requests->active[requests->active_count++] = request;
-        requests_move(requests, request, REQUEST_RUNNING);
-    } else if (status == MF_ERR_POOL_FULL && requests->active_count > 0) {
-        put_back(requests, request);
-    } else {
-        requests_end(requests, request, &why);
-    }
-}
-
-static void admit(struct requests *requests)
-{
-    struct admission admission;
-    if (requests->active_count >= requests->options.parallel) return;
-    list_active(&admission, requests);
-    list_waiting(&admission, requests);
-    if (admission.count == requests->active_count) return;
-    admission_plan(admission.requests, admission.count, free_bytes(requests),
-                   (struct admission_times){ clock_seconds(), PATIENCE_SECONDS });
-    for (size_t i = 0; i < admission.count; i++)
-        if (admission.requests[i].begins && requests->active_count < requests->options.parallel &&
-            !request_waits_for_prefix(requests, admission.list[i]))
-            begin_request(requests, admission.list[i]);
-}
-
-/* A step found the pool full: one of the requests makes room for the others. */
-static void make_room(struct requests *requests)
-{
-    mf_error why;
-    struct admission admission;
-    list_active(&admission, requests);
-    size_t chosen = admission_park(admission.requests, admission.count);
-    if (chosen == admission.count) {
-        struct request *only = requests->active[0];
-        fail(&why, MF_ERR_POOL_FULL,
-             "the memory for sequences is full: %llu bytes, of which this request holds %llu",
-             (unsigned long long)state_pool_sizes(&requests->options.room->pool).limit_bytes,
-             (unsigned long long)request_held_bytes(only));
-        requests_end(requests, only, &why);
-        return;
-    }
-    struct request *last = admission.list[chosen];
-    if (request_park(last, requests->park_directory, &why) != MF_OK) {
-        requests_end(requests, last, &why);
-        return;
-    }
-    leave_active(requests, last);
-    requests_move(requests, last, REQUEST_PARKED);
-    put_back(requests, last);
 }
 
 /* ---------------------------------------------------------------------- loop */
@@ -241,11 +130,11 @@ static void *run(void *argument)
     struct requests *requests = argument;
     while (wait_for_work(requests)) {
         end_all_cancelled(requests);
-        admit(requests);
+        requests_admit(requests);
         size_t active = requests->active_count;
         if (active > 0) requests_step(requests);
         /* One that ended has made room already. */
-        if (requests->starved && requests->active_count == active) make_room(requests);
+        if (requests->starved && requests->active_count == active) requests_make_room(requests);
         requests->starved = false;
     }
     return NULL;
@@ -254,8 +143,10 @@ static void *run(void *argument)
 mf_status requests_new(struct requests **out, const struct requests_options *options, mf_error *why)
 {
     const struct engine_room *room = options->room;
-    struct requests *requests = calloc(1, sizeof *requests);
     *out = NULL;
+    mf_status status = requests_check_directory(options, why);
+    if (status != MF_OK) return status;
+    struct requests *requests = calloc(1, sizeof *requests);
     if (!requests) return fail_memory(why, sizeof *requests);
     requests->options = *options;
     if (options->park_directory) {

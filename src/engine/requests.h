@@ -19,6 +19,7 @@
 #ifndef ENGINE_REQUESTS_H
 #define ENGINE_REQUESTS_H
 
+#include "base/disk.h"
 #include "engine/step.h"
 #include "state/prefix.h"
 
@@ -82,7 +83,8 @@ struct request {
     struct engine_sequence sequence;
     atomic_bool cancelled;
     uint64_t number; /* in the order of arrival */
-    bool answering;  /* the prompt is read, and `token` is next */
+    uint32_t round; /* requests of its client that were active or came before it, when last asked */
+    bool answering; /* the prompt is read, and `token` is next */
     int32_t token;
     uint32_t answered;                       /* tokens that `next` has given */
     double submitted, begun, answered_first; /* seconds of the clock; 0: not yet */
@@ -92,7 +94,7 @@ struct request {
     struct parked_state {
         size_t count; /* bytes of its snapshot; 0: not parked */
         void *bytes;  /* NULL: they are in the file */
-        char *path;
+        struct file file;
         uint32_t times;
     } parked;
 };
@@ -105,9 +107,12 @@ struct requests_options {
     uint32_t waiting;             /* further ones, at most; 0: any number */
     double max_gap_seconds;       /* see mf_scheduler_options */
     const char *park_directory;   /* NULL: parked states stay in memory; copied */
+    const struct disk *disk; /* of that directory; NULL: files that only their owner can read */
+    const mf_files *files;   /* NULL: POSIX */
 };
 
 struct requests;
+/* MF_ERR_IO: nothing can be written to the directory. */
 mf_status requests_new(struct requests **out, const struct requests_options *options,
                        mf_error *why);
 /* Cancels what is not ended, and waits for it.  NULL is legal. */

@@ -32,6 +32,18 @@ void requests_count_step(struct requests *requests, const struct requests_steps 
 /* The request leaves the loop; `why` NULL: its answer is complete. */
 void requests_end(struct requests *requests, struct request *request, const mf_error *why);
 
+/* The list of those that wait: takes one out, and puts one that was active back in its place. */
+void requests_take_out(struct requests *requests, const struct request *request);
+void requests_put_back(struct requests *requests, struct request *request);
+void requests_leave_active(struct requests *requests, const struct request *request);
+
+/* Begins what there is memory for. */
+void requests_admit(struct requests *requests);
+
+/* A step found too little memory: one of the requests makes room for the others, or ends if it is
+ * the only one. */
+void requests_make_room(struct requests *requests);
+
 /* Plans and runs a step of the active requests, and asks for their next tokens. */
 void requests_step(struct requests *requests);
 
@@ -53,8 +65,13 @@ bool request_waits_for_prefix(const struct requests *requests, const struct requ
 uint64_t request_held_bytes(const struct request *request);
 uint64_t request_wanted_bytes(const struct request *request, const struct state_shape *shape);
 
-/* Copies the state out of the pool, and back.  After a failure nothing has changed. */
-mf_status request_park(struct request *request, const char *directory, mf_error *why);
+/* Whether parked states can be written to the directory of the options. */
+mf_status requests_check_directory(const struct requests_options *options, mf_error *why);
+
+/* Copies the state out of the pool, to a file in the directory (NULL, or the disk is full: to memory),
+ * and back.  After a failure nothing has changed. */
+mf_status request_park(struct request *request, const struct requests_options *options,
+                       const char *directory, mf_error *why);
 mf_status request_unpark(struct request *request, mf_error *why);
 void request_drop_parked(struct request *request);
 

@@ -7,9 +7,10 @@
 #include "engine/admission.h"
 #include "state/snapshot.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
+#include <sys/random.h>
 
 /* A parked state is read by the process that wrote it. */
 static const struct snapshot_identity own_state = { .model = "parked" };
@@ -37,32 +38,72 @@ uint64_t request_wanted_bytes(const struct request *request, const struct state_
     return bytes;
 }
 
-/* -------------------------------------------------------------------- parking */
+/* ---------------------------------------------------------------------- files */
 
-/* To a file of its own, for which the name is made from the process and the request's number. */
-static mf_status write_file(struct request *request, const char *directory, mf_error *why)
+/* A file without a name: it has a random one only until it is open twice, to write and to read.
+ * So a process that ends leaves none behind, and none is taken for that of another request. */
+static mf_status open_nameless(struct disk_file *to, struct file *from,
+                               const struct requests_options *options, const char *directory,
+                               mf_error *why)
 {
-    struct parked_state *parked = &request->parked;
-    struct disk_file file;
+    const struct disk *disk = options->disk ? options->disk : &disk_private;
+    uint64_t number = 0;
     char name[64];
-    snprintf(name, sizeof name, "parked-%ld-%llu", (long)getpid(),
-             (unsigned long long)request->number);
-    mf_status status = disk_file_open(&file, &disk_posix, directory, name, why);
+    if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)
+        return fail_errno(why, MF_ERR_IO, errno, "the system gives no random bytes");
+    snprintf(name, sizeof name, "parked-%016llx", (unsigned long long)number);
+    mf_status status = disk_file_open(to, disk, directory, name, why);
     if (status != MF_OK) return status;
-    status = disk_file_write(&file, 0, parked->bytes, parked->count, why);
-    char *path = status == MF_OK ? strdup(file.path) : NULL;
-    disk_file_close(&file);
-    if (!path) {
-        disk_posix.remove(NULL, file.path);
-        return status == MF_OK ? fail_memory(why, 1) : status;
+    status = file_open(from, options->files ? options->files : &files_posix, to->path, why);
+    disk->remove(disk->user, to->path);
+    from->path = "the file of a parked state"; /* for messages */
+    if (status != MF_OK) disk_file_close(to);
+    return status;
+}
+
+/* The snapshot goes from memory to a file. */
+static mf_status write_file(struct parked_state *parked, const struct requests_options *options,
+                            const char *directory, mf_error *why)
+{
+    struct disk_file to;
+    struct file from;
+    mf_status status = open_nameless(&to, &from, options, directory, why);
+    if (status != MF_OK) return status;
+    status = disk_file_write(&to, 0, parked->bytes, parked->count, why);
+    disk_file_close(&to);
+    if (status != MF_OK) {
+        file_close(&from);
+        return status;
     }
-    parked->path = path;
+    parked->file = from;
     free(parked->bytes);
     parked->bytes = NULL;
     return MF_OK;
 }
 
-mf_status request_park(struct request *request, const char *directory, mf_error *why)
+static mf_status read_file(struct parked_state *parked, mf_error *why)
+{
+    parked->bytes = malloc(parked->count);
+    if (!parked->bytes) return fail_memory(why, parked->count);
+    return file_read(&parked->file, parked->bytes, 0, parked->count, why);
+}
+
+mf_status requests_check_directory(const struct requests_options *options, mf_error *why)
+{
+    struct disk_file to;
+    struct file from;
+    if (!options->park_directory) return MF_OK;
+    mf_status status = open_nameless(&to, &from, options, options->park_directory, why);
+    if (status != MF_OK) return status;
+    disk_file_close(&to);
+    file_close(&from);
+    return MF_OK;
+}
+
+/* -------------------------------------------------------------------- parking */
+
+mf_status request_park(struct request *request, const struct requests_options *options,
+                       const char *directory, mf_error *why)
 {
     struct engine_sequence *sequence = &request->sequence;
     struct parked_state *parked = &request->parked;
@@ -71,11 +112,8 @@ mf_status request_park(struct request *request, const char *directory, mf_error 
     if (!parked->bytes) return fail_memory(why, count);
     parked->count = count;
     snapshot_write(parked->bytes, &sequence->state, NULL, &own_state);
-    mf_status status = directory ? write_file(request, directory, why) : MF_OK;
-    if (status != MF_OK) {
-        request_drop_parked(request);
-        return status;
-    }
+    /* Where the disk is full it stays in memory. */
+    if (directory) write_file(parked, options, directory, NULL);
     parked->times++;
     engine_sequence_release(sequence);
     return MF_OK;
@@ -86,20 +124,13 @@ mf_status request_unpark(struct request *request, mf_error *why)
     struct parked_state *parked = &request->parked;
     struct engine_sequence *sequence = &request->sequence;
     float *logits;
-    mf_status status = MF_OK;
-    if (parked->path) {
-        char *bytes;
-        size_t count;
-        status =
-            file_read_whole_new(&bytes, &count, &files_posix, parked->path, parked->count, why);
-        if (status == MF_OK) parked->bytes = bytes;
-    }
+    mf_status status = parked->file.handle ? read_file(parked, why) : MF_OK;
     if (status == MF_OK)
         status =
             snapshot_read(&sequence->state, &logits, parked->bytes, parked->count, &own_state, why);
     if (status == MF_OK) {
         request_drop_parked(request);
-    } else if (parked->path) {
+    } else if (parked->file.handle) {
         free(parked->bytes);
         parked->bytes = NULL;
     }
@@ -109,10 +140,8 @@ mf_status request_unpark(struct request *request, mf_error *why)
 void request_drop_parked(struct request *request)
 {
     struct parked_state *parked = &request->parked;
-    if (parked->path) disk_posix.remove(NULL, parked->path);
-    free(parked->path);
+    file_close(&parked->file);
     free(parked->bytes);
-    parked->path = NULL;
     parked->bytes = NULL;
     parked->count = 0;
 }

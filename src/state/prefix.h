@@ -112,6 +112,9 @@ void prefix_tree_clear(struct prefix_tree *tree);
 struct prefix_statistics prefix_tree_statistics(struct prefix_tree *tree);
 void prefix_tree_reset_statistics(struct prefix_tree *tree); /* but for what is kept now */
 
+/* Bytes of blocks that no sequence holds: what the tree gives when the pool asks. */
+uint64_t prefix_tree_unshared_bytes(struct prefix_tree *tree);
+
 /* Checks the invariants above, of all nodes (tests only). */
 bool prefix_tree_check_invariants(struct prefix_tree *tree);
 

@@ -44,6 +44,31 @@ struct prefix_statistics prefix_tree_statistics(struct prefix_tree *tree)
     return statistics;
 }
 
+static uint64_t unshared_bytes(const struct prefix_tree *tree, enum block_kind kind, void *block)
+{
+    if (!block || state_pool_is_shared(tree->pool, kind, block)) return 0;
+    return state_block_bytes(&tree->pool->shape, kind);
+}
+
+uint64_t prefix_tree_unshared_bytes(struct prefix_tree *tree)
+{
+    uint64_t bytes = 0;
+    pthread_mutex_lock(&tree->lock);
+    for (const struct prefix_node *node = tree->root.first_child; node;) {
+        bytes += unshared_bytes(tree, BLOCK_PAGE, node->page);
+        if (node->first_child) {
+            node = node->first_child;
+            continue;
+        }
+        while (node && !node->next) node = node->parent;
+        if (node) node = node->next;
+    }
+    for (const struct prefix_checkpoint *c = tree->checkpoints; c; c = c->next_of_tree)
+        bytes += unshared_bytes(tree, BLOCK_RECURRENT, c->recurrent);
+    pthread_mutex_unlock(&tree->lock);
+    return bytes;
+}
+
 void prefix_tree_reset_statistics(struct prefix_tree *tree)
 {
     pthread_mutex_lock(&tree->lock);

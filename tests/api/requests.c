@@ -256,26 +256,28 @@ static void many_give_what_each_gives_alone(void)
     mf_model_close(model);
 }
 
-/* A pool for little more than one long answer: requests are parked and come back. */
+enum { PARKED = 5 };
+
+/* More answers begin than the pool holds in the end: some are parked and come back. */
 static void a_full_pool_parks_requests_and_loses_nothing(void)
 {
-    mf_model *model = open_model(1, 640, 22 << 20);
+    mf_model *model = open_model(2, 1400, 26 << 20);
     mf_scheduler_options options = MF_SCHEDULER_OPTIONS_INIT;
     mf_scheduler *scheduler;
-    struct talk talks[4];
+    struct talk talks[PARKED];
     uint32_t parked = 0;
     int32_t expected[TOKENS_MAX];
-    options.parallel = 4;
+    options.parallel = PARKED;
     options.park_directory = directory;
     CHECK(mf_scheduler_open(&scheduler, model, &options, &why) == MF_OK);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < PARKED; i++) {
         begin_talk(&talks[i], model, questions[3]);
         mf_request_options wanted = request_options(&talks[i]);
         wanted.max_tokens = 500;
         wanted.ignore_end = true;
         CHECK(mf_request_submit(&talks[i].request, scheduler, &wanted, &why) == MF_OK);
     }
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < PARKED; i++) {
         mf_request_result result = MF_REQUEST_RESULT_INIT;
         CHECK(mf_request_wait(talks[i].request, &result, &why) == MF_OK);
         CHECK(result.finish == MF_FINISH_LENGTH && talks[i].token_count == 500);

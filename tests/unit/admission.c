@@ -67,6 +67,42 @@ static void the_first_begins_where_nothing_runs(void **state)
     assert_false(requests[1].begins);
 }
 
+/* A prompt that runs has not taken its memory yet: another one that would need the same waits. */
+static void what_running_ones_will_need_is_kept_for_them(void **state)
+{
+    (void)state;
+    struct admission_request requests[] = {
+        { .running = true, .arrival = 90, .need_bytes = 600 },
+        { .running = true, .arrival = 91, .need_bytes = 300 },
+        { .arrival = 100, .need_bytes = 150 },
+    };
+    admission_plan(requests, 3, 1000, early);
+    assert_false(requests[2].begins);
+    requests[0].need_bytes = 500;
+    admission_plan(requests, 3, 1000, early);
+    assert_true(requests[2].begins);
+    requests[0].need_bytes = 5000; /* more than there is */
+    admission_plan(requests, 3, 1000, early);
+    assert_false(requests[2].begins);
+}
+
+/* A client with many requests is passed by one that has none. */
+static void clients_take_turns(void **state)
+{
+    (void)state;
+    struct admission_request requests[] = {
+        { .arrival = 100, .need_bytes = 400, .round = 3 },
+        { .arrival = 100.1, .need_bytes = 400, .round = 1 },
+        { .arrival = 100.2, .need_bytes = 400, .round = 0 },
+        { .arrival = 90, .need_bytes = 400, .round = 0, .background = true },
+    };
+    admission_plan(requests, 4, 900, early);
+    assert_false(requests[0].begins);
+    assert_true(requests[1].begins);
+    assert_true(requests[2].begins);
+    assert_false(requests[3].begins);
+}
+
 static void what_cannot_run_alone_is_refused_with_numbers(void **state)
 {
     (void)state;
@@ -106,6 +142,8 @@ int main(void)
         cmocka_unit_test(a_small_one_passes_until_the_other_has_waited_for_long),
         cmocka_unit_test(background_that_waited_for_long_goes_by_arrival),
         cmocka_unit_test(the_first_begins_where_nothing_runs),
+        cmocka_unit_test(what_running_ones_will_need_is_kept_for_them),
+        cmocka_unit_test(clients_take_turns),
         cmocka_unit_test(what_cannot_run_alone_is_refused_with_numbers),
         cmocka_unit_test(the_lowest_class_that_came_last_is_parked),
     };
