@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <strings.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "common/basics.h"
 
@@ -37,6 +38,8 @@ struct exchange *exchange_new(struct http_server *server, struct MHD_Connection 
     exchange->connection = connection;
     exchange->method = method;
     exchange->path = copy;
+    exchange->spool = -1;
+    exchange->body_limit = server->options.body_limit;
     choose_id(exchange->id);
     return exchange;
 }
@@ -50,6 +53,7 @@ void exchange_free(struct exchange *exchange)
         free(exchange->names[i]);
         free(exchange->values[i]);
     }
+    if (exchange->spool >= 0) close(exchange->spool);
     byte_list_free(&exchange->body);
     byte_list_free(&exchange->filled);
     free(exchange->path);
@@ -82,6 +86,18 @@ const char *exchange_body(const struct exchange *exchange, size_t *length)
 {
     if (length) *length = exchange->body.count;
     return exchange->body.bytes ? exchange->body.bytes : "";
+}
+
+void exchange_spool_body(struct exchange *exchange, int descriptor, uint64_t limit)
+{
+    exchange->spool = descriptor;
+    exchange->body_limit = limit;
+}
+
+int exchange_spool(const struct exchange *exchange, uint64_t *length)
+{
+    *length = exchange->body_bytes;
+    return exchange->spool;
 }
 
 const char *exchange_id(const struct exchange *exchange)

@@ -28,6 +28,11 @@ const char *exchange_query(const struct exchange *exchange, const char *name);
 /* Terminated by a NUL that is not counted; "" where there is none. */
 const char *exchange_body(const struct exchange *exchange, size_t *length);
 
+/* In admit: the body goes to a file, which is closed with the exchange, instead of memory; `limit`
+ * takes the place of http_options.body_limit.  -1: it was not asked for. */
+void exchange_spool_body(struct exchange *exchange, int descriptor, uint64_t limit);
+int exchange_spool(const struct exchange *exchange, uint64_t *length);
+
 /* As in the headers x-request-id and request-id of the reply: "req_…". */
 const char *exchange_id(const struct exchange *exchange);
 

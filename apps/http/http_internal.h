@@ -43,6 +43,8 @@ struct exchange {
     char *path;
     char id[EXCHANGE_ID_CAPACITY];
     struct byte_list body;
+    int spool; /* file of the body; -1: it is in `body` */
+    uint64_t body_bytes, body_limit;
     bool admitted, too_large, replied;
     struct MHD_Response *response;
     unsigned status;

@@ -114,7 +114,7 @@ static enum MHD_Result begin_exchange(struct http_server *server, struct MHD_Con
     connection_enter(server, exchange->entry, PHASE_BODY);
     exchange->admitted = server->options.admit(server->options.user, exchange);
     const char *length = exchange_header(exchange, "Content-Length");
-    if (exchange->admitted && length && strtoull(length, NULL, 10) > server->options.body_limit) {
+    if (exchange->admitted && length && strtoull(length, NULL, 10) > exchange->body_limit) {
         exchange->admitted = false;
         server->options.oversize(server->options.user, exchange);
     }
@@ -125,13 +125,23 @@ static enum MHD_Result begin_exchange(struct http_server *server, struct MHD_Con
     return exchange_queue(exchange);
 }
 
+static bool keep_body(struct exchange *exchange, const char *bytes, size_t count)
+{
+    if (exchange->spool < 0) return byte_list_append(&exchange->body, bytes, count, NULL) == MF_OK;
+    while (count > 0) {
+        ssize_t written = write(exchange->spool, bytes, count);
+        if (written <= 0) return false;
+        bytes += written;
+        count -= (size_t)written;
+    }
+    return true;
+}
+
 static void take_body(struct exchange *exchange, const char *bytes, size_t count)
 {
-    size_t limit = exchange->server->options.body_limit;
-
-    exchange->too_large |= exchange->body.count + count > limit;
-    if (exchange->too_large || byte_list_append(&exchange->body, bytes, count, NULL) != MF_OK)
-        exchange->too_large = true;
+    exchange->body_bytes += count;
+    exchange->too_large |= exchange->body_bytes > exchange->body_limit;
+    if (!exchange->too_large && !keep_body(exchange, bytes, count)) exchange->too_large = true;
 }
 
 static enum MHD_Result take_request(void *user, struct MHD_Connection *connection, const char *path,

@@ -2,6 +2,8 @@
 #ifndef SERVE_HANDLERS_H
 #define SERVE_HANDLERS_H
 
+#include "serve/batches.h"
+#include "serve/files.h"
 #include "serve/metrics.h"
 #include "serve/registry.h"
 #include "serve/serve.h"

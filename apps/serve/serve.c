@@ -2,11 +2,14 @@
 
 #include "common/clock.h"
 #include "serve/experts.h"
+#include "serve/batches.h"
+#include "serve/files.h"
 #include "serve/guard.h"
 #include "serve/metrics.h"
 #include "serve/reasoning_token.h"
 #include "serve/registry.h"
 #include "serve/routes.h"
+#include "records/state_store.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -25,6 +28,19 @@ static bool is_ready(const struct serve *serve, struct failure *failure)
                                          : "the server is shutting down");
 }
 
+/* An upload goes to a file of the store. */
+static bool prepare_body(const struct serve *serve, struct exchange *exchange,
+                         const struct route *route, struct failure *failure)
+{
+    if (!(route->flags & ROUTE_UPLOAD)) return true;
+    if (!serve->store) return refuse_no_store(failure);
+    int spool = state_spool(serve->store);
+    if (spool < 0)
+        return refuse(failure, FAILURE_ENGINE, NULL, "no file can be made in --state-dir");
+    exchange_spool_body(exchange, spool, serve->options.state_limit_bytes);
+    return true;
+}
+
 bool serve_admit(void *user, struct exchange *exchange)
 {
     const struct serve *serve = user;
@@ -34,7 +50,8 @@ bool serve_admit(void *user, struct exchange *exchange)
     bool done = route && guard_origin(serve, exchange, &failure) &&
                 (route->flags & ROUTE_OPEN || guard_key(serve, exchange, &failure)) &&
                 (route->flags & ROUTE_OPEN || is_ready(serve, &failure)) &&
-                guard_type(exchange, route->flags & ROUTE_UPLOAD, &failure);
+                guard_type(exchange, route->flags & ROUTE_UPLOAD, &failure) &&
+                prepare_body(serve, exchange, route, &failure);
 
     if (!done) failure_reply(exchange, route_dialect(route, exchange), &failure);
     exchange_set_user(exchange, (void *)(uintptr_t)route);
@@ -111,7 +128,10 @@ mf_status serve_open(struct serve **out, const struct serve_options *options, mf
     status = reasoning_key_load(serve->secret, options->state_directory, why);
     if (status == MF_OK) status = metrics_new(&serve->metrics, why);
     if (status == MF_OK) status = registry_new(&serve->registry, why);
-    if (status == MF_OK) status = open_http(serve, why);
+    if (status == MF_OK && options->state_directory)
+        status = state_store_open(&serve->store, options->state_directory,
+                                  options->state_limit_bytes, why);
+    if (status == MF_OK && options->host) status = open_http(serve, why);
     if (status == MF_OK)
         *out = serve;
     else
@@ -128,6 +148,7 @@ mf_status serve_begin(struct serve *serve, mf_model *model, mf_error *why)
     status = learn_context(serve, why);
     if (status == MF_OK) status = experts_new(&serve->experts, serve, why);
     if (status == MF_OK) status = open_scheduler(serve, why);
+    if (status == MF_OK && serve->store) status = batches_start(&serve->batches, serve, why);
     if (status == MF_OK) atomic_store(&serve->phase, SERVE_READY);
     return status;
 }
@@ -141,9 +162,11 @@ void serve_close(struct serve *serve, double seconds)
     if (serve->http) http_server_quiesce(serve->http);
     while (serve->registry && registry_active(serve->registry) > 0 && clock_seconds() < until)
         usleep(20000);
+    batches_stop(serve->batches);
     http_server_close(serve->http); /* handlers end, and their jobs with them */
     mf_scheduler_close(serve->scheduler);
     experts_free(serve->experts);
+    state_store_close(serve->store);
     registry_free(serve->registry);
     metrics_free(serve->metrics);
     free(serve);

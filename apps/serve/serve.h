@@ -17,7 +17,7 @@
 #include <stdatomic.h>
 
 struct serve_options {
-    const char *host; /* address to listen on */
+    const char *host; /* address to listen on; NULL: no connections, but api_call_new */
     uint16_t port;
     const char *const *keys;     /* any of them opens the server; borrowed */
     size_t key_count;            /* 0: none is asked for */
@@ -33,8 +33,10 @@ struct serve_options {
 };
 
 struct experts;
+struct batches;
 struct metrics;
 struct registry;
+struct state_store;
 
 struct serve {
     struct serve_options options;
@@ -45,9 +47,11 @@ struct serve {
     struct http_server *http;
     struct metrics *metrics;
     struct registry *registry;
-    struct experts *experts;  /* the live view of them */
-    unsigned char secret[32]; /* of reasoning tokens: reasoning_token.h */
-    double started;           /* clock */
+    struct experts *experts;   /* the live view of them */
+    unsigned char secret[32];  /* of reasoning tokens: reasoning_token.h */
+    double started;            /* clock */
+    struct state_store *store; /* of files and batches; NULL: none */
+    struct batches *batches;   /* NULL: none */
     /* From the start to the end; requests but for /health get 503 unless it is SERVE_READY. */
     _Atomic enum serve_phase { SERVE_LOADING, SERVE_READY, SERVE_CLOSING } phase;
 };

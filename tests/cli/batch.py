@@ -72,7 +72,7 @@ others = [
         "type": "json_schema", "json_schema": {"name": "city", "schema": schema}}),
     chat("stop", "What is the capital of Japan?", stop=[" Tokyo"]),
     chat("hot", "hi", temperature=9),
-    chat("many", "hi", n=2),
+    chat("many", "hi", n=99),
     chat("long", "word " * 400),
     {"custom_id": "where", "method": "POST", "url": "/v1/embeddings", "body": {}},
 ]

@@ -3,8 +3,8 @@
  * Results are appended as whole lines, in the order in which they are ready.  A run that was ended,
  * also by kill -9, leaves at most one unfinished line, which the next run removes; requests whose
  * results are there are not done again. */
-#ifndef CLI_BATCH_FILE_H
-#define CLI_BATCH_FILE_H
+#ifndef BATCH_BATCH_FILE_H
+#define BATCH_BATCH_FILE_H
 
 #include "common/error.h"
 #include "common/json.h"

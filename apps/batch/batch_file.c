@@ -1,8 +1,8 @@
-#include "batch_file.h"
+#include "batch/batch_file.h"
 
 #include "common/basics.h"
 #include "common/clock.h"
-#include "streams.h"
+#include "cli/streams.h"
 
 #include <errno.h>
 #include <fcntl.h>
