@@ -17,6 +17,7 @@ static mf_status find_fingerprint(mf_model *model, mf_error *why)
     if (model->fingerprint[0] == '\0') {
         checksum_begin(&sum);
         status = fingerprint_add(&sum, &model->model.directory, why);
+        fingerprint_add_config(&sum, &model->model.config);
         if (status == MF_OK) checksum_end_wide(&sum, model->fingerprint);
     }
     pthread_mutex_unlock(&model->fingerprint_lock);

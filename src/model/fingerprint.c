@@ -1,5 +1,7 @@
 #include "model/fingerprint.h"
 
+#include "model/families.h"
+
 enum { SAMPLE_BYTES = 4096, SAMPLES = 64 };
 
 /* Reading all of a terabyte would take minutes. */
@@ -28,6 +30,56 @@ static void add_tensor(struct checksum *sum, const struct tensor *t)
     checksum_add(sum, t->name, strlen(t->name) + 1);
     checksum_add(sum, numbers, sizeof numbers);
     checksum_add(sum, t->shape, t->rank * sizeof *t->shape);
+}
+
+void fingerprint_add_config(struct checksum *sum, const struct model_config *c)
+{
+    const struct rope_config *rope = &c->rope;
+    const double numbers[] = {
+        c->width,
+        c->vocab_size,
+        (double)c->norm_epsilon,
+        c->tied_head,
+        c->layer_count,
+        c->heads,
+        c->kv_heads,
+        c->head_width,
+        c->output_gate,
+        rope->theta,
+        rope->partial,
+        rope->rotary_width,
+        rope->interleaved,
+        rope->factor,
+        rope->original_context,
+        rope->beta_fast,
+        rope->beta_slow,
+        rope->multiplier,
+        rope->score_multiplier,
+        c->query_rank,
+        c->latent_width,
+        c->nope_width,
+        c->value_width,
+        c->delta_key_heads,
+        c->delta_value_heads,
+        c->delta_key_width,
+        c->delta_value_width,
+        c->delta_taps,
+        c->delta_heads_tiled,
+        c->experts,
+        c->expert_width,
+        c->shared_width,
+        c->shared_scaled,
+        c->router,
+        c->renormalise,
+        (double)c->routed_scale,
+        c->router_groups,
+        c->router_top_groups,
+        c->dense_width,
+    };
+    checksum_add(sum, c->family->name, strlen(c->family->name) + 1);
+    checksum_add(sum, numbers, sizeof numbers);
+    checksum_add(sum, c->mixers, c->layer_count * sizeof *c->mixers);
+    checksum_add(sum, c->ffns, c->layer_count * sizeof *c->ffns);
 }
 
 mf_status fingerprint_add(struct checksum *sum, const struct tensor_directory *directory,

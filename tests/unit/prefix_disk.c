@@ -141,6 +141,26 @@ static void another_model_finds_nothing(void **state)
     }
 }
 
+/* The same weights with an edited config: other bits at every position but the first. */
+static void an_edited_config_is_another_model(void **state)
+{
+    struct tiny_shape shape = shape_of(true);
+    struct tiny_engine t;
+    int32_t tokens[PROMPT];
+    (void)state;
+    for (int run = 0; run < 3; run++) {
+        shape.rotary_factor = run == 1 ? 1 : tiny_standard.rotary_factor;
+        open_cached(&t, &shape, "exact", 0, 0);
+        tiny_tokens(tokens, &t, PROMPT);
+        mf_sequence *sequence = tiny_sequence(&t, 0);
+        assert_int_equal(resume(sequence, tokens, PROMPT), run == 2 ? HEAD : 0);
+        if (run < 2) tiny_feed(sequence, tokens, HEAD);
+        if (run == 0) assert_int_equal(mf_sequence_keep(sequence, MF_PLACE_HEAD, NULL), MF_OK);
+        mf_sequence_close(sequence);
+        tiny_engine_close(&t);
+    }
+}
+
 static void a_page_that_grows_replaces_its_file(void **state)
 {
     struct tiny_shape shape = shape_of(false);
@@ -324,6 +344,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_head_is_found_after_a_restart, empty_directory),
         cmocka_unit_test_teardown(another_model_finds_nothing, empty_directory),
+        cmocka_unit_test_teardown(an_edited_config_is_another_model, empty_directory),
         cmocka_unit_test_teardown(a_page_that_grows_replaces_its_file, empty_directory),
         cmocka_unit_test_teardown(a_held_directory_leaves_memory, empty_directory),
         cmocka_unit_test_teardown(a_directory_needs_a_cache, empty_directory),
