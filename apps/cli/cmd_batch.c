@@ -23,12 +23,18 @@ struct batch_settings {
     bool quiet;
 };
 
+static const char *const caches[] = { "exact", "reuse", "off", NULL };
+
 static const struct option options[] = {
     { 'o', "output", OPTION_TEXT, offsetof(struct batch_settings, output), "OUT.jsonl",
       .help = "results, a line for each request, in the order in which they are ready; those that "
               "are there are not done again" },
     { 0, "parallel", OPTION_COUNT, offsetof(struct batch_settings, parallel), "N",
       .help = "requests at a time; default 16", .low = 1, .high = PARALLEL_MAX },
+    { 0, "cache", OPTION_CHOICE, offsetof(struct batch_settings, common.cache), "HOW",
+      .help = "what a request may take from earlier ones: exact (what prompts have made: the same "
+              "answers as without), reuse (answers, too) or off; default: exact",
+      .choices = caches },
     { 0, "cache-dir", OPTION_TEXT, offsetof(struct batch_settings, common.cache_directory), "DIR",
       .help = "keep beginnings of prompts in this directory, for later runs, too; it is made if it "
               "is not there, see `moeflux cache`" },

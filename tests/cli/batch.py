@@ -111,6 +111,12 @@ check(run.returncode == 0, run.stderr)
 usages = [r["response"]["body"]["usage"] for r in results("shared.out").values()]
 cached = [u["prompt_tokens_details"]["cached_tokens"] for u in usages]
 check(sum(c > 60 for c in cached) == 3, "the common beginning is read by more than one: %s" % cached)
+run = batch(path("shared"), "off.out", "--parallel", "4", "-c", "512", "--cache", "off")
+check(run.returncode == 0, run.stderr)
+check({name: answer(r) for name, r in results("off.out").items()} ==
+      {name: answer(r) for name, r in results("shared.out").items()}, "the cache changes answers")
+check(all(r["response"]["body"]["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+          for r in results("off.out").values()), "--cache off is no choice")
 
 run = batch(write("good", [q for q in questions + others if q["custom_id"] in expected]), "single",
             "--parallel", "1", "-t", "1")
