@@ -43,7 +43,12 @@ uint32_t request_next_stop(const struct request *request, const struct prefix_tr
 void request_keep(const struct request *request, struct prefix_tree *prefixes)
 {
     const struct sequence *state = &request->sequence.state;
-    if (!prefixes || request->answering) return;
+    if (!prefixes) return;
+    if (request->answering) {
+        if (state->position % PREFIX_NET_GENERATED == 0)
+            prefix_tree_keep(prefixes, state, PREFIX_NET, NULL);
+        return;
+    }
     enum prefix_place place = place_of(request, state->position);
     if (place != PREFIX_NO_PLACE || state->position == request->wishes.prompt_count)
         prefix_tree_keep(prefixes, state, place, NULL);

@@ -369,6 +369,62 @@ static void a_client_with_many_requests_is_passed(void **state)
     storm_close(&storm);
 }
 
+/* ---------------------------------------------------------------- long answers */
+
+struct taken {
+    int32_t tokens[2048];
+    uint32_t count;
+};
+
+static bool take(void *user, const mf_request_token *token)
+{
+    struct taken *taken = user;
+    taken->tokens[taken->count++] = token->token;
+    return true;
+}
+
+/* A text that leaves an answer in its middle resumes at the net that lies there. */
+static void a_long_answer_leaves_checkpoints(void **state)
+{
+    (void)state;
+    enum { PROMPT = 20, EDITED = 1030, CONTEXT_LONG = 2048 };
+    struct tiny_engine t;
+    struct tiny_shape shape = shape_of(true);
+    static struct taken taken;
+    mf_scheduler *scheduler;
+    mf_request *request;
+    mf_error why = { 0 };
+    shape.context_length = CONTEXT_LONG;
+    mf_model_options model = { .struct_size = sizeof model,
+                               .context_length = CONTEXT_LONG,
+                               .cache = "reuse" };
+    tiny_engine_open_as(&t, &shape, NULL, &model);
+    tiny_must(mf_scheduler_open(&scheduler, t.model, NULL, &why), &why);
+    tiny_tokens(taken.tokens, &t, PROMPT);
+    taken.count = PROMPT;
+    mf_request_options options = MF_REQUEST_OPTIONS_INIT;
+    options.tokens = taken.tokens;
+    options.token_count = PROMPT;
+    options.max_tokens = 1100;
+    options.ignore_end = true;
+    options.token = take;
+    options.user = &taken;
+    tiny_must(mf_request_submit(&request, scheduler, &options, &why), &why);
+    tiny_must(mf_request_wait(request, NULL, &why), &why);
+    mf_request_close(request);
+    options.token_count = EDITED + 5;
+    options.max_tokens = 1;
+    taken.tokens[EDITED] = (taken.tokens[EDITED] + 1) % 50;
+    tiny_must(mf_request_submit(&request, scheduler, &options, &why), &why);
+    mf_request_result result = MF_REQUEST_RESULT_INIT;
+    tiny_must(mf_request_wait(request, &result, &why), &why);
+    assert_int_equal(result.cached.matched, EDITED);
+    assert_int_equal(result.cached.resumed, PREFIX_NET_GENERATED);
+    mf_request_close(request);
+    mf_scheduler_close(scheduler);
+    tiny_engine_close(&t);
+}
+
 /* --------------------------------------------------------------------- parking */
 
 /* As many answers as grow beyond the pool: they are parked and come back. */
@@ -554,6 +610,7 @@ int main(void)
         cmocka_unit_test(a_request_that_just_fits_alone_is_answered),
         cmocka_unit_test(prompts_wait_for_room_and_are_not_parked),
         cmocka_unit_test(a_client_with_many_requests_is_passed),
+        cmocka_unit_test(a_long_answer_leaves_checkpoints),
         cmocka_unit_test(schedulers_share_a_directory_for_parked_states),
         cmocka_unit_test(a_full_disk_keeps_parked_states_in_memory),
         cmocka_unit_test(a_directory_that_is_not_there_is_refused),
