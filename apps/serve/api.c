@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-static const struct api *const apis[] = { &openai_chat_api };
+static const struct api *const apis[] = { &openai_chat_api, &openai_responses_api };
 
 const struct api *api_find(const char *path)
 {
@@ -13,8 +13,14 @@ const struct api *api_find(const char *path)
     return NULL;
 }
 
-static void drop(struct ask *ask)
+static bool read_ask(const struct api *api, struct ask *ask, void **state, struct failure *failure)
 {
+    return api->read_state ? api->read_state(ask, state, failure) : api->read(ask, failure);
+}
+
+static void drop(const struct api *api, struct ask *ask, void *state)
+{
+    if (api->writer->free_state) api->writer->free_state(state);
     ask_close(ask);
     free(ask);
 }
@@ -23,14 +29,16 @@ void api_serve(const struct api *api, struct serve *serve, struct exchange *exch
 {
     struct ask *ask = malloc(sizeof *ask);
     struct failure failure;
+    void *state = NULL;
 
     if (!ask) return; /* the reply is "no memory" */
-    if (ask_open(ask, serve, exchange, api->dialect, &failure) && api->read(ask, &failure)) {
-        deliver(serve, exchange, ask, api->writer, NULL);
+    if (ask_open(ask, serve, exchange, api->dialect, &failure) &&
+        read_ask(api, ask, &state, &failure)) {
+        deliver(serve, exchange, ask, api->writer, state);
         return;
     }
     failure_reply(exchange, api->dialect, &failure);
-    drop(ask);
+    drop(api, ask, state);
 }
 
 json_t *api_call_new(unsigned *status, const struct api *api, struct serve *serve,
@@ -38,6 +46,7 @@ json_t *api_call_new(unsigned *status, const struct api *api, struct serve *serv
 {
     struct ask *ask = malloc(sizeof *ask);
     struct failure failure;
+    void *state = NULL;
 
     *status = 500;
     if (!ask) {
@@ -50,13 +59,13 @@ json_t *api_call_new(unsigned *status, const struct api *api, struct serve *serv
     ask->owner = call->owner;
     ask->client = call->owner;
     ask->stop = call->stop;
-    done = done && api->read(ask, &failure);
+    done = done && read_ask(api, ask, &state, &failure);
     if (done && ask->stream)
         done = refuse_code(&failure, "invalid_value", "stream",
                            "\"stream\" is not possible in a batch");
-    if (done) return deliver_now(status, serve, ask, api->writer, NULL);
+    if (done) return deliver_now(status, serve, ask, api->writer, state);
     *status = failure_status(&failure);
     json_t *body = failure_json_new(&failure, api->dialect, NULL);
-    drop(ask);
+    drop(api, ask, state);
     return body;
 }

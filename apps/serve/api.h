@@ -10,9 +10,12 @@ struct api {
     enum dialect dialect;
     bool (*read)(struct ask *ask, struct failure *failure);
     const struct writer *writer;
+    /* In place of `read`, of an API whose deliveries have a state: makes it, too. */
+    bool (*read_state)(struct ask *ask, void **state, struct failure *failure);
 };
 
-extern const struct api openai_chat_api; /* openai_chat.c */
+extern const struct api openai_chat_api;      /* openai_chat.c */
+extern const struct api openai_responses_api; /* openai_responses.c */
 
 /* NULL: there is none whose requests can be lines of a batch. */
 const struct api *api_find(const char *path);

@@ -43,10 +43,36 @@ static void take_token(struct delivery *delivery, struct collected *answer,
     json_array_append_new(answer->pending_logprobs, one);
 }
 
-/* Tokens that have come belong to the content that comes now, or to nothing that has any. */
-static void settle_logprobs(struct collected *answer, bool content)
+/* Whether the bytes of the tokens from `first` on are those that a text begins with. */
+static bool tokens_begin(const json_t *tokens, size_t first, const struct byte_list *text)
+{
+    size_t offset = 0, i;
+    json_t *byte;
+
+    for (size_t t = first; t < json_array_size(tokens); t++) {
+        json_array_foreach(json_object_get(json_array_get(tokens, t), "bytes"), i, byte)
+        {
+            if (offset == text->count) return true;
+            if ((unsigned char)text->bytes[offset++] != json_integer_value(byte)) return false;
+        }
+    }
+    return true;
+}
+
+/* What ends reasoning stands before the tokens of the content. */
+static void drop_markup(json_t *tokens, const struct byte_list *text)
+{
+    size_t first = 0, count = json_array_size(tokens);
+
+    while (first < count && !tokens_begin(tokens, first, text)) first++;
+    for (size_t i = 0; i < first && first < count; i++) json_array_remove(tokens, 0);
+}
+
+/* Tokens that have come belong to the content that comes now, or (NULL) to nothing that has any. */
+static void settle_logprobs(struct collected *answer, const struct byte_list *content)
 {
     if (content && answer->pending_logprobs) {
+        drop_markup(answer->pending_logprobs, content);
         if (!answer->logprobs) answer->logprobs = json_array();
         json_array_extend(answer->logprobs, answer->pending_logprobs);
         answer->fresh_logprobs = answer->pending_logprobs;
@@ -83,7 +109,7 @@ static struct collected *collect(struct delivery *delivery, const struct job_eve
     json_decref(answer->fresh_logprobs);
     answer->fresh_logprobs = NULL;
     if (event->kind != JOB_TOKEN && event->kind != JOB_PROGRESS)
-        settle_logprobs(answer, event->kind == JOB_CONTENT);
+        settle_logprobs(answer, event->kind == JOB_CONTENT ? &event->text : NULL);
     if (event->kind == JOB_TOKEN) take_token(delivery, answer, event->token);
     if (event->kind == JOB_REASONING) append(&answer->reasoning, &event->text);
     if (event->kind == JOB_CONTENT) append(&answer->content, &event->text);
@@ -236,7 +262,29 @@ static bool fill_stream(void *user, struct byte_list *out)
     return goes_on;
 }
 
+static bool fill_refusal(void *user, struct byte_list *out)
+{
+    struct delivery *delivery = user;
+
+    if (delivery->writer->begin) delivery->writer->begin(delivery, out);
+    delivery->writer->break_off(delivery, &delivery->refused, out);
+    return false;
+}
+
 /* ------------------------------------------------------------------- deliver */
+
+/* True: the failure goes out as a stream, which takes the delivery over. */
+static bool tells_itself(struct delivery *delivery, const struct failure *failure)
+{
+    struct exchange_stream stream = { fill_refusal, free_delivery, delivery };
+
+    if (!delivery->ask->stream || !delivery->writer->tells_too_long ||
+        failure->kind != FAILURE_TOO_LONG)
+        return false;
+    delivery->refused = *failure;
+    exchange_reply_stream(delivery->exchange, delivery->writer->stream_type, &stream);
+    return true;
+}
 
 /* NULL: no memory; ask and state are gone then. */
 static struct delivery *new_delivery(struct serve *serve, struct exchange *exchange,
@@ -266,6 +314,7 @@ void deliver(struct serve *serve, struct exchange *exchange, struct ask *ask,
 
     if (!delivery) return; /* the reply is "no memory" */
     bool started = job_start(&delivery->job, ask, exchange, &failure);
+    if (!started && tells_itself(delivery, &failure)) return;
     if (started && ask->stream) {
         struct exchange_stream stream = { fill_stream, free_delivery, delivery };
         exchange_reply_stream(exchange, writer->stream_type, &stream);

@@ -41,6 +41,7 @@ struct delivery {
     struct collected answers[ASK_CHOICES_MAX];
     void *state; /* the dialect's own, or NULL */
     bool begun;
+    struct failure refused; /* of writer.tells_too_long */
 };
 
 struct writer {
@@ -50,6 +51,9 @@ struct writer {
      * `event`; may be NULL. */
     void (*collect)(struct delivery *delivery, const struct job_event *event,
                     struct collected *answer);
+    /* A stream tells itself, by begin and break_off, that the prompt does not fit: clients look for
+     * it there.  There is no job then. */
+    bool tells_too_long;
     void (*begin)(struct delivery *delivery, struct byte_list *out); /* may be NULL */
     /* `answer` has taken the event in already. */
     void (*event)(struct delivery *delivery, const struct job_event *event,

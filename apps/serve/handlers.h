@@ -18,6 +18,10 @@ void whatif_reply(struct serve *serve, struct exchange *exchange);  /* experts_w
 
 void info_reply(struct serve *serve, struct exchange *exchange); /* info.c */
 
+void openai_responses(struct serve *serve, struct exchange *exchange); /* openai_responses.c */
+void openai_responses_count(struct serve *serve, struct exchange *exchange);
+void openai_responses_absent(struct serve *serve, struct exchange *exchange);
+
 void health(struct serve *serve, struct exchange *exchange); /* models.c */
 void models_list(struct serve *serve, struct exchange *exchange);
 void models_one(struct serve *serve, struct exchange *exchange);

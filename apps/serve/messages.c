@@ -179,8 +179,7 @@ bool content_text_new(json_t **out, const json_t *content, const char *where,
     return *out ? true : done ? no_memory(failure) : false;
 }
 
-/* A breakpoint in a part asks for a checkpoint after the message. */
-static void note_breakpoint(struct ask *ask, const json_t *content)
+void messages_note_breakpoint(struct ask *ask, const json_t *content)
 {
     size_t i;
     json_t *part;
@@ -259,7 +258,7 @@ static bool read_message(struct ask *ask, const json_t *given, const char *where
                     "known",
                     where, role);
     json_decref(text);
-    if (done) note_breakpoint(ask, content);
+    if (done) messages_note_breakpoint(ask, content);
     return done;
 }
 

@@ -38,6 +38,9 @@ bool messages_add_result(struct ask *ask, const char *call_id, const char *text,
 bool content_text_new(json_t **out, const json_t *content, const char *where,
                       struct failure *failure);
 
+/* A prompt_cache_breakpoint in a part of `content` asks for a checkpoint after the last message. */
+void messages_note_breakpoint(struct ask *ask, const json_t *content);
+
 /* Fills ask->messages from OpenAI's chat messages; checks roles and types. */
 bool messages_read_openai(struct ask *ask, const json_t *messages, struct failure *failure);
 

@@ -298,7 +298,9 @@ static const struct writer writer = {
     .whole = whole,
 };
 
-const struct api openai_chat_api = { "/v1/chat/completions", DIALECT_OPENAI, read_ask, &writer };
+const struct api openai_chat_api = {
+    .path = "/v1/chat/completions", .dialect = DIALECT_OPENAI, .read = read_ask, .writer = &writer
+};
 
 void openai_chat(struct serve *serve, struct exchange *exchange)
 {
