@@ -22,7 +22,7 @@ struct serve_settings {
     struct common_settings common;
     const char *host, *key, *key_file, *state_directory;
     struct maybe_count port, parallel, queue, max_gap_ms, grace, state_limit;
-    bool insecure, any_host, strict, strict_model, log_prompts;
+    bool insecure, any_host, strict, strict_model, log, log_prompts;
 };
 
 static const char *const caches[] = { "exact", "reuse", "off", NULL };
@@ -70,6 +70,8 @@ static const struct option options[] = {
       .help = "refuse fields that have no effect instead of listing them in x-moeflux-ignored" },
     { 0, "strict-model", OPTION_FLAG, offsetof(struct serve_settings, strict_model), NULL,
       .help = "refuse other names of models than this one's" },
+    { 0, "log", OPTION_FLAG, offsetof(struct serve_settings, log), NULL,
+      .help = "write a line to stderr for each answer, without texts" },
     { 0, "log-prompts", OPTION_FLAG, offsetof(struct serve_settings, log_prompts), NULL,
       .help = "write prompts to stderr, for debugging" },
 };
@@ -135,6 +137,7 @@ static mf_status fill_options(struct serve_options *out, const struct serve_sett
         .strict = settings->strict,
         .strict_model = settings->strict_model,
         .any_host = settings->any_host,
+        .log = settings->log,
         .log_prompts = settings->log_prompts,
     };
     if (settings->key) keys->list[keys->count++] = settings->key;

@@ -2,6 +2,7 @@
 
 #include "common/basics.h"
 #include "common/clock.h"
+#include "serve/request_log.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -172,6 +173,7 @@ static void take_end(void *user, const mf_request_result *result)
 
     choice->end = NULL;
     count_end(job->ask->serve->metrics, job, result);
+    request_log_end(job->ask, choice->index, result);
     registry_end(job->ask->serve->registry, job->record, result);
     *event->result = *result;
     event->reasoning_tokens = choice->reasoned;
@@ -320,6 +322,7 @@ static bool prepare(struct job *job, struct failure *failure)
     if (!check_length(job, failure)) return false;
     if (job->prompt) job->breakpoint_count = prompt_breakpoints(job->breakpoints, ask, job->prompt);
     job->record = registry_begin(ask->serve->registry, ask, job->prompt_tokens);
+    request_log_begin(ask, job->prompt);
     job->submitted = clock_seconds();
     return submit(job, failure);
 }

@@ -4,8 +4,8 @@
 #include "serve/handlers.h"
 
 static const struct route routes[] = {
-    { "GET", "/", page_reply, DIALECT_OPENAI, ROUTE_OPEN | ROUTE_PLAIN },
-    { "GET", "/assets/", page_reply, DIALECT_OPENAI, ROUTE_OPEN | ROUTE_PLAIN | ROUTE_PREFIX },
+    { "GET", "/", page_reply, DIALECT_OPENAI, ROUTE_PLAIN },
+    { "GET", "/assets/", page_reply, DIALECT_OPENAI, ROUTE_PLAIN | ROUTE_PREFIX },
     { "POST", "/chat/completions", openai_chat, DIALECT_OPENAI, 0 },
     { "GET", "/batches", batches_list, DIALECT_OPENAI, 0 },
     { "POST", "/batches", batches_create, DIALECT_OPENAI, 0 },

@@ -29,7 +29,7 @@ struct serve_options {
     bool strict;              /* refuse what would be noted in x-moeflux-ignored */
     bool strict_model;        /* refuse other names of models */
     bool any_host;            /* accept any Host header: an override for proxies */
-    bool log_prompts;
+    bool log, log_prompts;    /* request_log.h */
 };
 
 struct experts;
