@@ -139,7 +139,7 @@ size_t registry_active(struct registry *registry)
     return active;
 }
 
-static const char *finish_name(mf_finish finish)
+const char *finish_name(mf_finish finish)
 {
     static const char *const names[] = {
         [MF_FINISH_NONE] = "none",           [MF_FINISH_END] = "end",

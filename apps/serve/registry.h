@@ -23,6 +23,9 @@ void registry_end(struct registry *registry, struct record *record,
 /* The caller uses the record no more. */
 void registry_release(struct registry *registry, struct record *record);
 
+/* "end", "stop", "length", "cancelled", "failed"; "none": it has not ended. */
+const char *finish_name(mf_finish finish);
+
 /* Requests that have begun and not been released. */
 size_t registry_active(struct registry *registry);
 

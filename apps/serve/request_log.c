@@ -1,5 +1,6 @@
 #include "serve/request_log.h"
 
+#include "serve/registry.h"
 #include "serve/reply.h"
 
 #include <stdio.h>
@@ -20,11 +21,6 @@ void request_log_begin(const struct ask *ask, const mf_prompt *prompt)
 
 void request_log_end(const struct ask *ask, uint32_t choice, const mf_request_result *result)
 {
-    static const char *const finishes[] = {
-        [MF_FINISH_NONE] = "none",     [MF_FINISH_END] = "end",
-        [MF_FINISH_STOP] = "stop",     [MF_FINISH_LENGTH] = "length",
-        [MF_FINISH_FAILED] = "failed", [MF_FINISH_CANCELLED] = "cancelled",
-    };
     double first = result->wait_seconds + result->prompt_seconds;
 
     if (!ask->serve->options.log) return;
@@ -32,7 +28,7 @@ void request_log_end(const struct ask *ask, uint32_t choice, const mf_request_re
             "moeflux: %s %s %u: prompt %u tokens, %u of them cached, first token after %.3f s; "
             "answer %u tokens in %.3f s, %s%s%s\n",
             ask->id, ask->api, choice, result->prompt_tokens, result->cached.resumed, first,
-            result->answer_tokens, result->answer_seconds, finishes[result->finish],
+            result->answer_tokens, result->answer_seconds, finish_name(result->finish),
             result->error.status != MF_OK ? ": " : "",
             result->error.status != MF_OK ? result->error.text : "");
 }
