@@ -211,14 +211,18 @@ static mf_status listen_on(int *out, const struct http_options *options, mf_erro
 
 static void learn_address(struct http_server *server, int descriptor)
 {
-    struct sockaddr_storage address = { 0 };
+    union {
+        struct sockaddr any;
+        struct sockaddr_in four;
+        struct sockaddr_in6 six;
+    } address = { .six = { .sin6_family = AF_UNSPEC } };
     socklen_t length = sizeof address;
-    const void *bytes = &((struct sockaddr_in *)&address)->sin_addr;
 
-    getsockname(descriptor, (struct sockaddr *)&address, &length);
-    server->port = ntohs(((struct sockaddr_in *)&address)->sin_port);
-    if (address.ss_family == AF_INET6) bytes = &((struct sockaddr_in6 *)&address)->sin6_addr;
-    if (!inet_ntop(address.ss_family, bytes, server->address, sizeof server->address))
+    if (getsockname(descriptor, &address.any, &length) != 0) return;
+    bool six = address.any.sa_family == AF_INET6;
+    const void *bytes = six ? (void *)&address.six.sin6_addr : (void *)&address.four.sin_addr;
+    server->port = ntohs(six ? address.six.sin6_port : address.four.sin_port);
+    if (!inet_ntop(address.any.sa_family, bytes, server->address, sizeof server->address))
         server->address[0] = '\0';
 }
 

@@ -124,7 +124,7 @@ bool guard_type(const struct exchange *exchange, bool upload, struct failure *fa
 
     if (strcmp(exchange_method(exchange), "POST") != 0) return true;
     bool has_body =
-        exchange_header(exchange, "Transfer-Encoding") || (length && strcmp(length, "0"));
+        exchange_header(exchange, "Transfer-Encoding") || (length && strcmp(length, "0") != 0);
     if (!has_body && !type) return true;
     if (named == strlen(wanted) && strncasecmp(type, wanted, named) == 0) return true;
     return refuse(failure, FAILURE_MEDIA_TYPE, NULL,
