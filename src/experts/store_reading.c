@@ -110,10 +110,7 @@ static void end_read(struct expert_store *store, uint32_t index)
     trace_read(store->options.tracer,
                (struct trace_read){ false, read->ahead, layer_of(store, slot->place),
                                     slot->place % store->experts });
-    if (read->ahead && read->bytes > 0) {
-        store->counters.ahead_reads++;
-        store->counters.bytes_ahead += read->bytes;
-    }
+    if (read->ahead && read->bytes > 0) store->counters.ahead_reads++;
     if (!read->error) {
         slot->state = SLOT_READY;
         set_present(store, slot->place, true);
@@ -134,6 +131,7 @@ static void take_in(struct expert_store *store, struct async_read *read)
     if (!read->error) {
         total->bytes += read->needed;
         store->counters.bytes_read += read->needed;
+        if (total->ahead) store->counters.bytes_ahead += read->needed;
     } else if (!total->error) {
         total->error = read->error;
         total->file = read->file;

@@ -82,8 +82,7 @@ mf_status expert_store_watch(struct expert_store *store, mf_experts_function fun
     mf_status status = MF_OK;
     pthread_mutex_lock(&watch->lock);
     if (function && !watch->events) {
-        watch->events =
-            allocator->allocate(allocator->user, events_bytes(), _Alignof(max_align_t));
+        watch->events = allocator->allocate(allocator->user, events_bytes(), _Alignof(max_align_t));
         if (!watch->events) status = fail_memory(why, events_bytes());
     }
     if (status == MF_OK) {
