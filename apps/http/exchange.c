@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <strings.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/basics.h"
@@ -217,6 +218,12 @@ void exchange_reply_stream(struct exchange *exchange, const char *type,
         MHD_add_response_header(exchange->response, "Cache-Control", "no-cache");
         MHD_add_response_header(exchange->response, "X-Accel-Buffering", "no");
     }
+}
+
+void exchange_limit_buffer(struct exchange *exchange, int bytes)
+{
+    if (exchange->entry && exchange->entry->descriptor >= 0)
+        setsockopt(exchange->entry->descriptor, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
 static void add_headers(const struct exchange *exchange)

@@ -66,6 +66,10 @@ struct exchange_stream {
 void exchange_reply_stream(struct exchange *exchange, const char *type,
                            const struct exchange_stream *stream);
 
+/* The kernel keeps about `bytes` for a client that does not read, and `fill` waits: for streams
+ * of which only the newest part is of use. */
+void exchange_limit_buffer(struct exchange *exchange, int bytes);
+
 /* Whether a reply was given. */
 bool exchange_has_reply(const struct exchange *exchange);
 

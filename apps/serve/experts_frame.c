@@ -57,12 +57,12 @@ static bool add_kinds(struct byte_list *out, const char *name, const uint64_t ev
     return done && add(out, "}");
 }
 
-/* As /metrics has them: what was wasted is not counted as read ahead. */
+/* What was wasted is a part of what was read ahead. */
 static bool add_bytes(struct byte_list *out, const struct expert_sums *grown)
 {
     return add(out, ",\"bytes\":{") &&
            add_count(out, "demand", grown->bytes_read - grown->bytes_ahead) && add(out, ",") &&
-           add_count(out, "ahead", grown->bytes_ahead - grown->bytes_wasted) && add(out, ",") &&
+           add_count(out, "ahead", grown->bytes_ahead) && add(out, ",") &&
            add_count(out, "wasted", grown->bytes_wasted) && add(out, "}");
 }
 

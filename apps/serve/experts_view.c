@@ -15,6 +15,9 @@
 /* Between frames while something happens, and while nothing does. */
 static const double busy_seconds = 0.1, idle_seconds = 1, ping_seconds = 15;
 
+/* Of frames that the kernel keeps for a viewer: a second or two. */
+enum { BUFFER_BYTES = 128 << 10 };
+
 /* ------------------------------------------------------------------ the encoder */
 
 /* Under `switching`.  NULL: there is nothing to tell yet. */
@@ -241,6 +244,7 @@ void experts_reply(struct serve *serve, struct exchange *exchange)
     if (status == MF_OK) status = enter(viewer, &why);
     if (status == MF_OK) {
         struct exchange_stream stream = { fill_view, close_view, viewer };
+        exchange_limit_buffer(exchange, BUFFER_BYTES);
         exchange_reply_stream(exchange, "text/event-stream", &stream);
         return;
     }

@@ -152,13 +152,15 @@ static void add_experts(struct byte_list *out, const mf_model_statistics *model)
         (unsigned long long)(model->expert_hits - model->expert_ahead_hits),
         (unsigned long long)model->expert_ahead_hits, (unsigned long long)model->expert_ahead_late,
         (unsigned long long)demand);
-    add_kind(out, "expert_bytes_total", "counter", "Bytes of experts that were read, by reason");
+    add_kind(
+        out, "expert_bytes_total", "counter",
+        "Bytes of experts that were read, by reason; wasted ones are some of those read ahead");
     add(out,
         "moeflux_expert_bytes_total{why=\"demand\"} %llu\n"
         "moeflux_expert_bytes_total{why=\"ahead\"} %llu\n"
         "moeflux_expert_bytes_total{why=\"wasted\"} %llu\n",
         (unsigned long long)(model->expert_bytes_read - model->expert_ahead_bytes),
-        (unsigned long long)(model->expert_ahead_bytes - model->expert_wasted_bytes),
+        (unsigned long long)model->expert_ahead_bytes,
         (unsigned long long)model->expert_wasted_bytes);
     add_one(out, "expert_evictions_total", "counter", "Experts that made room for others",
             (double)model->expert_evictions);

@@ -11,7 +11,8 @@ import sys
 import tempfile
 import time
 
-LINE = re.compile(r"moeflux: \S+ at http://([0-9.]+):([0-9]+)  \(curl http://\S+/v1/models\)\n")
+LINE = re.compile(r"moeflux: \S+ at http://([0-9.]+):([0-9]+)  \(curl http://\S+/v1/models"
+                  r"(?: -H 'Authorization: Bearer KEY')?\)\n")
 
 
 class Failed(Exception):
