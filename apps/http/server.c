@@ -13,7 +13,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { CONNECTION_MEMORY = 64 << 10, STACK_BYTES = 1 << 20, HEAD_SECONDS = 20, BACKLOG = 512 };
+enum {
+    CONNECTION_MEMORY = 64 << 10,
+    STACK_BYTES = 1 << 20,
+    HEAD_SECONDS = 20,
+    BACKLOG = 512,
+    FAREWELL_MS = 3000
+};
 
 /* --------------------------------------------------------------- connections */
 
@@ -226,6 +232,17 @@ static void learn_address(struct http_server *server, int descriptor)
         server->address[0] = '\0';
 }
 
+static bool any_handled(struct http_server *server)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&server->lock);
+    for (const struct connection *entry = server->connections; entry; entry = entry->next)
+        found |= entry->phase == PHASE_HANDLING;
+    pthread_mutex_unlock(&server->lock);
+    return found;
+}
+
 /* A line on stderr is for what the program says; libmicrohttpd's own messages are dropped. */
 static void drop_message(void *user, const char *format, va_list list)
 {
@@ -319,6 +336,8 @@ void http_server_close(struct http_server *server)
 {
     if (!server) return;
     if (server->stop >= 0) http_server_hurry(server);
+    /* Handlers say what has happened before their connections are closed. */
+    for (int i = 0; i < FAREWELL_MS && any_handled(server); i += 10) usleep(10000);
     if (server->watching) pthread_join(server->watch, NULL);
     if (server->daemon) MHD_stop_daemon(server->daemon);
     if (server->stop >= 0) close(server->stop);
