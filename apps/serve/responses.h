@@ -37,7 +37,7 @@ struct responses {
 };
 
 struct responses *responses_new(void);
-void responses_free(void *state);
+void responses_free(void *user);
 
 /* ---- reading; each returns false with *failure filled */
 
