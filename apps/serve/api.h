@@ -14,8 +14,9 @@ struct api {
     bool (*read_state)(struct ask *ask, void **state, struct failure *failure);
 };
 
-extern const struct api openai_chat_api;      /* openai_chat.c */
-extern const struct api openai_responses_api; /* openai_responses.c */
+extern const struct api openai_chat_api;        /* openai_chat.c */
+extern const struct api openai_completions_api; /* openai_completions.c */
+extern const struct api openai_responses_api;   /* openai_responses.c */
 
 /* NULL: there is none whose requests can be lines of a batch. */
 const struct api *api_find(const char *path);

@@ -125,7 +125,11 @@ void ask_close(struct ask *ask)
     json_decref(ask->tools);
     json_decref(ask->variables);
     json_decref(ask->body);
-    free(ask->ids);
+    for (size_t i = 0; i < ask->prompt_count; i++) {
+        free(ask->prompts[i].ids);
+        free(ask->prompts[i].scores);
+    }
+    free(ask->prompts);
     free(ask->biases);
     free(ask->schema);
     free(ask->grammar);
@@ -350,15 +354,26 @@ static bool add_stop(struct ask *ask, const json_t *stop, const char *name, size
     return true;
 }
 
-bool ask_read_stops(struct ask *ask, const char *name, size_t most, struct failure *failure)
+bool ask_read_stops_of(struct ask *ask, const json_t *object, const char *name, size_t most,
+                       struct failure *failure)
 {
-    const json_t *stop = present(ask->body, name);
+    const json_t *stop = present(object, name);
 
     if (!stop) return true;
     if (!json_is_array(stop)) return add_stop(ask, stop, name, most, failure);
     for (size_t i = 0; i < json_array_size(stop); i++)
         if (!add_stop(ask, json_array_get(stop, i), name, most, failure)) return false;
     return true;
+}
+
+bool ask_read_stops(struct ask *ask, const char *name, size_t most, struct failure *failure)
+{
+    return ask_read_stops_of(ask, ask->body, name, most, failure);
+}
+
+size_t ask_prompt_of(const struct ask *ask, uint32_t choice)
+{
+    return ask->prompt_count > 1 ? choice / (ask->choices / ask->prompt_count) : 0;
 }
 
 bool ask_read_form(struct ask *ask, const json_t *form, const json_t *schema_in,

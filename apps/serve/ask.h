@@ -10,9 +10,18 @@
 #define SERVE_ASK_H
 
 #include "serve/failure.h"
+#include "serve/score.h"
 #include "serve/serve.h"
 
-enum { ASK_STOPS_MAX = 16, ASK_BIASES_MAX = 1024, ASK_CHOICES_MAX = 16, ASK_BREAKPOINTS_MAX = 4 };
+enum { ASK_STOPS_MAX = 16, ASK_BIASES_MAX = 1024, ASK_CHOICES_MAX = 64, ASK_BREAKPOINTS_MAX = 4 };
+
+/* A prompt of ids. */
+struct ask_prompt {
+    int32_t *ids; /* owned */
+    size_t count;
+    uint64_t seed;        /* added to the seed of the request */
+    struct score *scores; /* owned; of its tokens, by job_start where ask.score_prompts says so */
+};
 
 struct ask {
     struct serve *serve;
@@ -29,9 +38,10 @@ struct ask {
     /* … or a text, … */
     const char *text;
     size_t text_length;
-    /* … or ids. */
-    int32_t *ids; /* owned */
-    size_t id_count;
+    /* … or ids, of one prompt or of several. */
+    struct ask_prompt *prompts; /* owned */
+    size_t prompt_count;
+    bool score_prompts;
     bool no_generation_prompt;
 
     /* How.  Sampling begins with the checkpoint's own settings. */
@@ -43,7 +53,8 @@ struct ask {
     char tool_choice[128];  /* "auto", "required", "none", a name; "": as the model likes */
     bool one_call;
     uint32_t limit;   /* tokens of the answer; 0: as the context allows */
-    uint32_t choices; /* answers, at least 1 */
+    uint32_t choices; /* answers, at least 1; with several prompts those of all of them: as many
+                         to each, in their order */
     bool logprobs;
     uint32_t top_logprobs;
     bool ignore_end;
@@ -105,8 +116,13 @@ bool ask_read_model(struct ask *ask, struct failure *failure);
 /* temperature (up to 2), top_p, top_k, min_p, typical_p, penalties, seed, logit_bias. */
 bool ask_read_sampling(struct ask *ask, const json_t *object, struct failure *failure);
 
-/* A string or an array of up to `most` strings. */
+/* A string or an array of up to `most` strings; in the body, or in one of its objects. */
 bool ask_read_stops(struct ask *ask, const char *name, size_t most, struct failure *failure);
+bool ask_read_stops_of(struct ask *ask, const json_t *object, const char *name, size_t most,
+                       struct failure *failure);
+
+/* The prompt that answer number `choice` is to. */
+size_t ask_prompt_of(const struct ask *ask, uint32_t choice);
 
 /* The form of OpenAI's response_format or text.format: text, json_object, json_schema; `schema_in`
  * is the object that holds "schema". */

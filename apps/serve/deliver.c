@@ -151,7 +151,13 @@ uint32_t delivery_reasoning_tokens(const struct delivery *delivery)
 
 uint32_t delivery_cached_tokens(const struct delivery *delivery)
 {
-    return delivery->answers[0].result.cached.resumed;
+    const struct ask *ask = delivery->ask;
+    uint32_t sum = 0,
+             each = ask->choices / (ask->prompt_count > 1 ? (uint32_t)ask->prompt_count : 1);
+
+    for (uint32_t i = 0; i < ask->choices; i += each)
+        sum += delivery->answers[i].result.cached.resumed;
+    return sum;
 }
 
 /* ----------------------------------------------------------------------- life */

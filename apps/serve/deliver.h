@@ -78,7 +78,7 @@ json_t *deliver_now(unsigned *status, struct serve *serve, struct ask *ask,
 /* What OpenAI calls it: "stop", "length", "tool_calls". */
 const char *finish_reason(const struct collected *answer);
 
-/* Sums over all answers. */
+/* Sums over all answers; cached tokens are counted once for each prompt. */
 uint32_t delivery_answer_tokens(const struct delivery *delivery);
 uint32_t delivery_reasoning_tokens(const struct delivery *delivery);
 uint32_t delivery_cached_tokens(const struct delivery *delivery);

@@ -11,7 +11,8 @@
 void anthropic_messages(struct serve *serve, struct exchange *exchange); /* anthropic_messages.c */
 void anthropic_count(struct serve *serve, struct exchange *exchange);
 
-void openai_chat(struct serve *serve, struct exchange *exchange); /* openai_chat.c */
+void openai_chat(struct serve *serve, struct exchange *exchange);        /* openai_chat.c */
+void openai_completions(struct serve *serve, struct exchange *exchange); /* openai_completions.c */
 
 void experts_reply(struct serve *serve, struct exchange *exchange); /* experts_view.c */
 void whatif_reply(struct serve *serve, struct exchange *exchange);  /* experts_whatif.c */

@@ -213,13 +213,13 @@ static void fill_request(mf_request_options *out, struct choice *choice)
     struct ask *ask = choice->job->ask;
 
     out->prompt = choice->job->prompt;
-    if (!out->prompt) {
-        out->tokens = ask->ids;
-        out->token_count = ask->id_count;
+    if (ask->prompts) {
+        const struct ask_prompt *prompt = &ask->prompts[ask_prompt_of(ask, choice->index)];
+        out->tokens = prompt->ids;
+        out->token_count = prompt->count;
     }
     out->max_tokens = ask->limit;
     out->ignore_end = ask->ignore_end;
-    out->sampling = &ask->sampling;
     out->stops = ask->stops;
     out->stop_count = ask->stop_count;
     out->family = ask->messages ? mf_text_family(ask->serve->text) : NULL;
@@ -236,9 +236,20 @@ static void fill_request(mf_request_options *out, struct choice *choice)
     out->user = choice;
 }
 
+/* Answers to one prompt differ in their seed. */
+static uint64_t seed_of(const struct ask *ask, uint32_t index)
+{
+    size_t prompt = ask_prompt_of(ask, index);
+    uint64_t seed = ask->sampling.seed + index;
+
+    if (!ask->prompts) return seed;
+    return seed - prompt * (ask->choices / ask->prompt_count) + ask->prompts[prompt].seed;
+}
+
 static mf_status submit_choice(struct job *job, uint32_t index, const char *tools, mf_error *why)
 {
     struct choice *choice = &job->choices[index];
+    mf_sampler_options sampling = job->ask->sampling;
     mf_request_options options = MF_REQUEST_OPTIONS_INIT;
     mf_constraint_options constraint = MF_CONSTRAINT_OPTIONS_INIT;
     struct ask *ask = job->ask;
@@ -247,7 +258,8 @@ static mf_status submit_choice(struct job *job, uint32_t index, const char *tool
     choice->index = index;
     choice->trail.request = index == 0 ? ask->id : NULL;
     choice->trail.owner = ask->owner;
-    choice->trail.prompt_tokens = job->prompt_tokens;
+    choice->trail.prompt_tokens =
+        ask->prompts ? (uint32_t)ask->prompts[0].count : job->prompt_tokens;
     choice->end = end_event_new(index);
     if (!choice->end) return fail_memory(why, sizeof *choice->end);
     fill_request(&options, choice);
@@ -258,7 +270,8 @@ static mf_status submit_choice(struct job *job, uint32_t index, const char *tool
         fill_constraint(&constraint, job, tools);
         options.constraint = &constraint;
     }
-    if (index > 0) ask->sampling.seed++;
+    sampling.seed = seed_of(ask, index);
+    options.sampling = &sampling;
     return mf_request_submit(&choice->request, ask->serve->scheduler, &options, why);
 }
 
@@ -299,17 +312,65 @@ static bool refuse_limit(const struct ask *ask, size_t count, struct failure *fa
 static bool check_length(struct job *job, struct failure *failure)
 {
     struct ask *ask = job->ask;
-    uint32_t context = ask->serve->context;
-    size_t count = ask->id_count;
+    size_t context = ask->serve->context, longest = 0, i = 0;
 
-    if (job->prompt) mf_prompt_tokens(job->prompt, &count);
-    if (count == 0) return refuse(failure, FAILURE_INVALID, NULL, "the prompt is empty");
-    if (count > context) return refuse_too_long(failure, count, context);
-    job->prompt_tokens = (uint32_t)count;
-    if (ask->limit <= context - count + 1) return true;
-    if (ask->serve->options.strict) return refuse_limit(ask, count, failure);
-    ask->limit = (uint32_t)(context - count + 1);
+    do {
+        size_t count = ask->prompts ? ask->prompts[i].count : 0;
+        if (job->prompt) mf_prompt_tokens(job->prompt, &count);
+        if (count == 0) return refuse(failure, FAILURE_INVALID, "prompt", "the prompt is empty");
+        if (count > context) return refuse_too_long(failure, count, context);
+        job->prompt_tokens += (uint32_t)count;
+        longest = max_size(longest, count);
+    } while (++i < ask->prompt_count);
+    if (ask->limit <= context - longest + 1) return true;
+    if (ask->serve->options.strict) return refuse_limit(ask, longest, failure);
+    /* The scheduler ends each of several answers where its own context does. */
+    if (ask->prompt_count <= 1) ask->limit = (uint32_t)(context - longest + 1);
     return ask_note(ask, failure, "max_tokens");
+}
+
+/* Answers wait together at first.  Where the queue is too short for that, "try again" is wrong. */
+static bool check_choices(const struct ask *ask, struct failure *failure)
+{
+    uint32_t most = ask->serve->options.queue;
+
+    if (ask->choices <= most || ask->choices == 1) return true;
+    return refuse_code(failure, "invalid_value", ask->prompt_count > 1 ? "prompt" : "n",
+                       "%u answers are asked for; this server takes at most %u at a time",
+                       ask->choices, most);
+}
+
+/* Waits for events, for `seconds` at most. */
+static bool is_given_up(const struct job *job, double seconds)
+{
+    struct pollfd watched[] = { { .fd = job->wake, .events = POLLIN },
+                                { .fd = job->ask->stop, .events = POLLIN } };
+
+    if (job->exchange) return exchange_wait(job->exchange, job->wake, seconds) == EXCHANGE_GONE;
+    return poll(watched, COUNT_OF(watched), (int)(seconds * 1000)) > 0 && watched[1].revents != 0;
+}
+
+static bool is_given_up_now(void *user)
+{
+    return is_given_up(user, 0);
+}
+
+static bool score(struct job *job, struct failure *failure)
+{
+    struct ask *ask = job->ask;
+
+    for (size_t i = 0; i < ask->prompt_count && ask->score_prompts; i++) {
+        struct ask_prompt *prompt = &ask->prompts[i];
+        const struct score_ask wanted = { .ids = prompt->ids,
+                                          .count = prompt->count,
+                                          .top = ask->top_logprobs,
+                                          .given_up = is_given_up_now,
+                                          .user = job };
+        prompt->scores = calloc(prompt->count, sizeof *prompt->scores);
+        if (!prompt->scores) return refuse(failure, FAILURE_ENGINE, NULL, "out of memory");
+        if (!score_prompt(prompt->scores, ask->serve, &wanted, failure)) return false;
+    }
+    return true;
 }
 
 static bool prepare(struct job *job, struct failure *failure)
@@ -318,11 +379,12 @@ static bool prepare(struct job *job, struct failure *failure)
 
     if (atomic_load(&ask->serve->phase) != SERVE_READY)
         return refuse(failure, FAILURE_CLOSING, NULL, "the server is shutting down");
-    if (!ask->ids && !job_render(&job->prompt, ask, failure)) return false;
-    if (!check_length(job, failure)) return false;
+    if (!ask->prompts && !job_render(&job->prompt, ask, failure)) return false;
+    if (!check_length(job, failure) || !check_choices(ask, failure)) return false;
     if (job->prompt) job->breakpoint_count = prompt_breakpoints(job->breakpoints, ask, job->prompt);
     job->record = registry_begin(ask->serve->registry, ask, job->prompt_tokens);
     request_log_begin(ask, job->prompt);
+    if (!score(job, failure)) return false;
     job->submitted = clock_seconds();
     return submit(job, failure);
 }
@@ -386,16 +448,6 @@ static struct job_event *take_first(struct job *job)
     pthread_mutex_unlock(&job->lock);
     if (event) event->next = NULL;
     return event;
-}
-
-/* Waits for events, for `seconds` at most. */
-static bool is_given_up(const struct job *job, double seconds)
-{
-    struct pollfd watched[] = { { .fd = job->wake, .events = POLLIN },
-                                { .fd = job->ask->stop, .events = POLLIN } };
-
-    if (job->exchange) return exchange_wait(job->exchange, job->wake, seconds) == EXCHANGE_GONE;
-    return poll(watched, COUNT_OF(watched), (int)(seconds * 1000)) > 0 && watched[1].revents != 0;
 }
 
 enum job_wait job_next(struct job *job, double seconds, struct job_event **out)

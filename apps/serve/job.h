@@ -62,7 +62,7 @@ void job_event_free(struct job_event *event);
 /* Whether all choices have ended. */
 bool job_is_over(const struct job *job);
 
-/* Tokens of the prompt; tokens of all answers so far. */
+/* Tokens of the prompt, or of all prompts. */
 uint32_t job_prompt_tokens(const struct job *job);
 /* Tokens of the prompt up to the last of ask->breakpoints; 0: there is none. */
 uint32_t job_last_breakpoint(const struct job *job);

@@ -43,6 +43,15 @@ static bool read_tool(struct ask *ask, const json_t *tool, size_t index, struct 
                         json_object_get(function, "parameters"), failure);
 }
 
+bool openai_read_stream(struct ask *ask, struct failure *failure)
+{
+    const json_t *options = json_object_get(ask->body, "stream_options");
+
+    return read_flag(&ask->stream, ask->body, "stream", failure) &&
+           read_flag(&ask->wants_usage, options, "include_usage", failure) &&
+           read_flag(&ask->wants_progress, ask->body, "return_progress", failure);
+}
+
 bool openai_read_tools(struct ask *ask, const json_t *tools, struct failure *failure)
 {
     size_t i;

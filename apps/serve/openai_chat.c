@@ -86,15 +86,6 @@ static bool read_logprobs(struct ask *ask, struct failure *failure)
     return true;
 }
 
-static bool read_stream(struct ask *ask, struct failure *failure)
-{
-    const json_t *options = json_object_get(ask->body, "stream_options");
-
-    return read_flag(&ask->stream, ask->body, "stream", failure) &&
-           read_flag(&ask->wants_usage, options, "include_usage", failure) &&
-           read_flag(&ask->wants_progress, ask->body, "return_progress", failure);
-}
-
 static bool read_thinking(struct ask *ask, struct failure *failure)
 {
     const char *effort = NULL;
@@ -126,7 +117,7 @@ static bool read_ask(struct ask *ask, struct failure *failure)
     ask_new_id(ask->id, sizeof ask->id, "chatcmpl-");
     ask->api = "chat";
     return ask_check_fields(ask, rules, COUNT_OF(rules), failure) && ask_read_model(ask, failure) &&
-           read_stream(ask, failure) &&
+           openai_read_stream(ask, failure) &&
            read_count(&ask->choices, body, "n", 1, ASK_CHOICES_MAX, failure) &&
            read_count(&ask->limit, body, "max_tokens", 1, INT32_MAX, failure) &&
            read_count(&ask->limit, body, "max_completion_tokens", 1, INT32_MAX, failure) &&

@@ -11,6 +11,7 @@ static const struct route routes[] = {
     { "POST", "/batches", batches_create, DIALECT_OPENAI, 0 },
     { "GET", "/batches/", batches_one, DIALECT_OPENAI, ROUTE_PREFIX },
     { "POST", "/batches/", batches_cancel, DIALECT_OPENAI, ROUTE_PREFIX },
+    { "POST", "/completions", openai_completions, DIALECT_OPENAI, 0 },
     { "POST", "/embeddings", embeddings, DIALECT_OPENAI, 0 },
     { "GET", "/files", files_list, DIALECT_OPENAI, 0 },
     { "POST", "/files", files_upload, DIALECT_OPENAI, ROUTE_UPLOAD },

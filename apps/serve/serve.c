@@ -124,6 +124,7 @@ mf_status serve_open(struct serve **out, const struct serve_options *options, mf
     *out = NULL;
     if (!serve) return fail_memory(why, sizeof *serve);
     serve->options = *options;
+    pthread_mutex_init(&serve->scoring, NULL);
     serve->started = clock_seconds();
     status = reasoning_key_load(serve->secret, options->state_directory, why);
     if (status == MF_OK) status = metrics_new(&serve->metrics, why);
@@ -169,5 +170,6 @@ void serve_close(struct serve *serve, double seconds)
     state_store_close(serve->store);
     registry_free(serve->registry);
     metrics_free(serve->metrics);
+    pthread_mutex_destroy(&serve->scoring);
     free(serve);
 }

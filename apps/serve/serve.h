@@ -14,6 +14,7 @@
 #include "http/server.h"
 #include "moeflux.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 struct serve_options {
@@ -48,6 +49,7 @@ struct serve {
     struct metrics *metrics;
     struct registry *registry;
     struct experts *experts;   /* the live view of them */
+    pthread_mutex_t scoring;   /* one prompt at a time: score.h */
     unsigned char secret[32];  /* of reasoning tokens: reasoning_token.h */
     double started;            /* clock */
     struct state_store *store; /* of files and batches; NULL: none */
