@@ -143,11 +143,14 @@ static bool keep_body(struct exchange *exchange, const char *bytes, size_t count
     return true;
 }
 
-static void take_body(struct exchange *exchange, const char *bytes, size_t count)
+/* What is too large is dropped, so that a client that has sent it reads why; one that goes on beyond
+ * twice the limit is cut off. */
+static enum MHD_Result take_body(struct exchange *exchange, const char *bytes, size_t count)
 {
     exchange->body_bytes += count;
     exchange->too_large |= exchange->body_bytes > exchange->body_limit;
     if (!exchange->too_large && !keep_body(exchange, bytes, count)) exchange->too_large = true;
+    return exchange->body_bytes > 2 * exchange->body_limit ? MHD_NO : MHD_YES;
 }
 
 static enum MHD_Result take_request(void *user, struct MHD_Connection *connection, const char *path,
@@ -160,9 +163,9 @@ static enum MHD_Result take_request(void *user, struct MHD_Connection *connectio
     (void)version;
     if (!exchange) return begin_exchange(server, connection, path, method, context);
     if (*count > 0) {
-        take_body(exchange, bytes, *count);
+        size_t taken = *count;
         *count = 0;
-        return MHD_YES;
+        return take_body(exchange, bytes, taken);
     }
     if (exchange->replied) return MHD_YES;
     connection_enter(server, exchange->entry, PHASE_HANDLING);
