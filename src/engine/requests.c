@@ -217,6 +217,17 @@ static void report_progress(void *user, size_t done, size_t total)
                                wishes->prompt_count);
 }
 
+/* Requests that could begin, but for the loop's next turn, do not count as waiting.  Under the
+ * lock. */
+static bool is_full(const struct requests *requests)
+{
+    const struct requests_options *options = &requests->options;
+    uint64_t count = 0;
+    for (unsigned state = REQUEST_WAITING; state <= REQUEST_RUNNING; state++)
+        count += (uint64_t)requests->counts.now[state][0] + requests->counts.now[state][1];
+    return options->waiting > 0 && count >= (uint64_t)options->parallel + options->waiting;
+}
+
 mf_status requests_submit(struct requests *requests, struct request *request,
                           const struct request_wishes *wishes, mf_error *why)
 {
@@ -233,7 +244,7 @@ mf_status requests_submit(struct requests *requests, struct request *request,
     pthread_mutex_lock(&requests->lock);
     if (requests->closing)
         status = fail(why, MF_ERR_CANCELLED, "the scheduler is being closed");
-    else if (requests->options.waiting > 0 && requests->waiting_count >= requests->options.waiting)
+    else if (is_full(requests))
         status = fail(why, MF_ERR_BUSY, "%zu requests wait already, and that is the limit",
                       requests->waiting_count);
     if (status == MF_OK) {
