@@ -134,8 +134,9 @@ describe('messages', support.beside, () => {
   });
 
   test('tool_choice decides', async () => {
-    const other = { name: 'play_music', description: 'Play a song.', input_schema: { type: 'object',
-      properties: { loud: { type: 'boolean' } }, required: ['loud'], additionalProperties: false } };
+    const other = { name: 'play_music', description: 'Play a song.', input_schema: {
+      type: 'object', properties: { loud: { type: 'boolean' } }, required: ['loud'],
+      additionalProperties: false } };
     const body = { ...asked, tools: [tool, other], temperature: 1.2, seed: 3 };
     const forced = await messages.create({ ...body, tool_choice: { type: 'tool', name: 'play_music',
       disable_parallel_tool_use: true } });
