@@ -154,10 +154,11 @@ static bool read_form(struct ask *ask, struct failure *failure)
 static bool read_cache_options(struct ask *ask, struct responses *state, struct failure *failure)
 {
     const json_t *options = field(ask, "prompt_cache_options");
-    static const char *const noted[] = { "mode", "ttl", "comparison_response_id" };
+    static const char *const noted[] = { "mode", "ttl" };
 
     if (!is_object(ask, "prompt_cache_options", failure) ||
-        !read_flag(&state->prewarm, options, "prewarm", failure))
+        !read_flag(&state->prewarm, options, "prewarm", failure) ||
+        !read_text(&state->compared, options, "comparison_response_id", failure))
         return false;
     for (size_t i = 0; i < COUNT_OF(noted); i++) {
         const json_t *value = json_object_get(options, noted[i]);

@@ -25,9 +25,10 @@ struct responses_item {
 };
 
 struct responses {
-    json_t *names;  /* flat name → {"name", "namespace", "custom"} */
-    bool encrypted; /* reasoning items carry encrypted_content */
-    bool prewarm;   /* the prompt is read, and no answer is given */
+    json_t *names;        /* flat name → {"name", "namespace", "custom"} */
+    bool encrypted;       /* reasoning items carry encrypted_content */
+    bool prewarm;         /* the prompt is read, and no answer is given */
+    const char *compared; /* the response to compare the prompt with, borrowed; NULL: none */
     struct responses_item *items;
     size_t item_count, item_capacity;
     /* Of the stream: events so far, items that were added, and whether the last of them is open. */

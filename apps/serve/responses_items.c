@@ -1,6 +1,7 @@
 /* responses_items.c: the items of an answer and the Response object. */
 #include "serve/openai.h"
 #include "serve/reasoning_token.h"
+#include "serve/recent.h"
 #include "serve/reply.h"
 #include "serve/responses.h"
 
@@ -333,6 +334,19 @@ static const char *status_name(const struct delivery *delivery, enum responses_s
     return responses_is_cut(delivery) ? "incomplete" : "completed";
 }
 
+static void add_diagnostics(json_t *out, const struct delivery *delivery)
+{
+    const struct responses *state = delivery->state;
+    uint32_t tokens = job_prompt_tokens(delivery->job);
+
+    if (state->compared)
+        json_object_set_new(out, "prompt_cache_diagnostics",
+                            recent_compare_new(delivery->serve->recent, state->compared,
+                                               delivery->ask, tokens,
+                                               &delivery->answers[0].result.cached));
+    recent_add(delivery->serve->recent, delivery->ask, tokens);
+}
+
 json_t *responses_object_new(const struct delivery *delivery, enum responses_status status,
                              const struct failure *failure)
 {
@@ -356,5 +370,6 @@ json_t *responses_object_new(const struct delivery *delivery, enum responses_sta
     json_object_set_new(out, "truncation", json_string("disabled"));
     json_object_set_new(out, "usage", ended ? usage_new(delivery) : json_null());
     if (ended) json_object_set_new(out, "moeflux", openai_extra_new(delivery));
+    if (ended) add_diagnostics(out, delivery);
     return out;
 }

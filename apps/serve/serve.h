@@ -36,6 +36,7 @@ struct serve_options {
 struct experts;
 struct batches;
 struct metrics;
+struct recent;
 struct registry;
 struct state_store;
 
@@ -48,6 +49,7 @@ struct serve {
     struct http_server *http;
     struct metrics *metrics;
     struct registry *registry;
+    struct recent *recent;
     struct experts *experts;   /* the live view of them */
     pthread_mutex_t scoring;   /* one prompt at a time: score.h */
     unsigned char secret[32];  /* of reasoning tokens: reasoning_token.h */

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 
 from served import Server, check, main
 
@@ -421,6 +422,61 @@ def prompts_can_be_read_in_advance(server):
     check(cached >= 0.9 * usage["input_tokens"] - 8, str(usage))
 
 
+def misses_of_the_cache_are_explained(server):
+    """`server` reuses answers, too."""
+    def compared(id_, items, **more):
+        return whole(server, {"input": items, "max_output_tokens": 4, **more,
+                              "prompt_cache_options": {"comparison_response_id": id_}})
+
+    items = [{"role": "user", "content": "Tell me of the sea and the old harbour. " * 8}]
+    first = whole(server, {"input": items, "max_output_tokens": 4})
+    check("prompt_cache_diagnostics" not in first, str(first))
+    later = items + first["output"] + [{"role": "user", "content": "Go on."}]
+
+    def told(*given, **more):
+        return compared(*given, **more)["prompt_cache_diagnostics"]
+
+    check(told("resp_other", later) == {"type": "comparison_response_not_found"}, "found")
+    check(told(first["id"], later) == {"type": "cache_hit"}, str(told(first["id"], later)))
+    changed = [{"role": "user", "content": items[0]["content"][:60] + "No. Tell me of hills."}]
+    miss = told(first["id"], changed)
+    total = counted(server, input=changed)
+    check(miss["type"] == "cache_miss" and miss["reason"] == "input_changed" and
+          0 < miss["comparison_reusable_tokens"] and
+          miss["cache_missed_tokens"] + miss["comparison_reusable_tokens"] == total, str(miss))
+    miss = told(first["id"], later, tools=[WEATHER])
+    check((miss["type"], miss["reason"]) == ("cache_miss", "tools_changed"), str(miss))
+
+
+def batch_lines_are_answered(server):
+    lines = [{"custom_id": str(n), "method": "POST", "url": PATH, "body": body}
+             for n, body in enumerate([{"input": SUM, "temperature": 0},
+                                       {"input": SUM, "previous_response_id": "resp_1"}])]
+    data = "".join(json.dumps(line) + "\n" for line in lines)
+    form = ('--x\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+            '--x\r\nContent-Disposition: form-data; name="file"; filename="a.jsonl"\r\n\r\n'
+            f"{data}\r\n--x--\r\n")
+    file = server.json("POST", "/v1/files", form.encode(),
+                       headers={"Content-Type": "multipart/form-data; boundary=x"})
+    batch = server.json("POST", "/v1/batches", {
+        "input_file_id": file["id"], "endpoint": PATH, "completion_window": "24h"})
+    deadline = time.monotonic() + 60
+    while batch["status"] not in ("completed", "failed") and time.monotonic() < deadline:
+        time.sleep(0.1)
+        batch = server.json("GET", "/v1/batches/" + batch["id"])
+    check(batch["status"] == "completed", str(batch))
+
+    def only(name):
+        return json.loads(server.ask("GET", f"/v1/files/{batch[name]}/content")[2])["response"]
+
+    given = only("output_file_id")
+    check(given["status_code"] == 200 and FIELDS <= set(given["body"]) and
+          "72" in text_of(given["body"]), str(given))
+    refusal = only("error_file_id")
+    check(refusal["status_code"] == 400 and
+          refusal["body"]["error"]["param"] == "previous_response_id", str(refusal))
+
+
 def long_prompts_are_told_where_clients_look(server):
     words = "word " * 9000
     refused(server, 400, None, "context_length_exceeded", input=words,
@@ -527,8 +583,10 @@ def run():
     with Server(program, "--cache", "exact") as server:
         run_all(TESTS, server)
     with tempfile.TemporaryDirectory() as place:
-        with Server(program, "-m", thinking_model(place)) as server:
-            run_all([reasoning_is_replayed], server)
+        state = os.path.join(place, "state")
+        with Server(program, "-m", thinking_model(place), "--state-dir", state) as server:
+            run_all([reasoning_is_replayed, misses_of_the_cache_are_explained,
+                     batch_lines_are_answered], server)
 
 
 if __name__ == "__main__":
