@@ -279,8 +279,6 @@ static void every_request_ends_once_and_gives_its_memory_back(void **state)
     assert_true(answered > 100 && cancelled > 100);
 }
 
-/* ------------------------------------------------------------------- small pools */
-
 static mf_request_result wait_for(struct ask *ask)
 {
     mf_request_result result = MF_REQUEST_RESULT_INIT;
@@ -296,6 +294,62 @@ static void make_asks(struct ask *asks, size_t count, struct storm *storm, uint3
     for (size_t i = 0; i < count; i++)
         asks[i] = (struct ask){ .storm = storm, .fact = &facts[fact], .limit = limit };
 }
+
+/* -------------------------------------------------------------------- failures */
+
+/* Memory or reads fail now and then: whom it meets ends with a reason, the others are answered as if
+ * nothing had happened. */
+static void fail_storm(bool reads, uint64_t nth, bool *fired)
+{
+    struct storm *storm = calloc(1, sizeof *storm);
+    struct tiny_shape shape = shape_of(true);
+    struct ask asks[6];
+    mf_model_options model = { .struct_size = sizeof model,
+                               .context_length = CONTEXT,
+                               .sequences = 6,
+                               .cache = "exact" };
+    assert_non_null(storm);
+    storm_open(storm, &shape, &model, 0, NULL);
+    struct tiny_engine *t = &storm->t;
+    for (size_t i = 0; i < COUNT_OF(asks); i++) make_asks(&asks[i], 1, storm, (uint32_t)i, ANSWER);
+    pthread_mutex_lock(&t->engine->lock);
+    if (reads)
+        failing_files_arm(&t->files, nth);
+    else
+        failing_allocator_arm(&t->heap, nth);
+    for (size_t i = 0; i < COUNT_OF(asks); i++)
+        if (submit(&asks[i], NULL) != MF_OK) asks[i].request = NULL;
+    pthread_mutex_unlock(&t->engine->lock);
+    uint32_t failed = 0;
+    for (size_t i = 0; i < COUNT_OF(asks); i++) {
+        if (!asks[i].request) continue;
+        mf_request_result result = wait_for(&asks[i]);
+        assert_true(result.finish == MF_FINISH_LENGTH || result.finish == MF_FINISH_FAILED);
+        if (result.finish == MF_FINISH_FAILED)
+            assert_int_equal(result.error.status, reads ? MF_ERR_IO : MF_ERR_MEMORY);
+        failed += result.finish == MF_FINISH_FAILED;
+        mf_request_close(asks[i].request);
+    }
+    *fired = reads ? failing_files_disarm(&t->files) : failing_allocator_disarm(&t->heap);
+    if (!*fired) assert_int_equal(failed, 0);
+    make_asks(asks, 1, storm, 0, ANSWER); /* and all goes on */
+    assert_int_equal(submit(asks, NULL), MF_OK);
+    assert_int_equal(wait_for(asks).finish, MF_FINISH_LENGTH);
+    mf_request_close(asks[0].request);
+    storm_close(storm);
+    free(storm);
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    bool fired = true;
+    uint64_t nth = 1;
+    (void)state;
+    for (; fired; nth += 1 + nth / 8) fail_storm(false, nth, &fired);
+    assert_true(nth > 50);
+}
+
+/* ------------------------------------------------------------------- small pools */
 
 /* The cache shares the last page, which is half full: the request needs a copy of it. */
 static void a_request_that_just_fits_alone_is_answered(void **state)
@@ -615,6 +669,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_request_ends_once_and_gives_its_memory_back),
+        cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(a_request_that_just_fits_alone_is_answered),
         cmocka_unit_test(prompts_wait_for_room_and_are_not_parked),
         cmocka_unit_test(a_client_with_many_requests_is_passed),
