@@ -297,26 +297,34 @@ static void make_asks(struct ask *asks, size_t count, struct storm *storm, uint3
 
 /* -------------------------------------------------------------------- failures */
 
-/* Memory or reads fail now and then: whom it meets ends with a reason, the others are answered as if
+/* As few slots as there may be: experts are read in every step. */
+static void make_small(const struct tiny_engine *t)
+{
+    struct expert_store_sizes sizes = expert_store_sizes(t->model->experts);
+    uint64_t slot = sizes.slot_bytes / sizes.slots;
+    uint64_t least = slot * (t->model->model.config.experts_per_token + 2);
+    for (mf_status status = MF_ERR_MEMORY; status != MF_OK; least += slot / 4)
+        status = expert_store_set_budget(t->model->experts, least, NULL);
+}
+
+/* An allocation fails, or every nth read (1: all of them): whom it meets ends with a reason, the others are answered as if
  * nothing had happened. */
-static void fail_storm(bool reads, uint64_t nth, bool *fired)
+static uint32_t fail_storm(bool reads, uint64_t nth, bool *fired)
 {
     struct storm *storm = calloc(1, sizeof *storm);
     struct tiny_shape shape = shape_of(true);
     struct ask asks[6];
-    mf_model_options model = { .struct_size = sizeof model,
-                               .context_length = CONTEXT,
-                               .sequences = 6,
-                               .cache = "exact" };
+    mf_model_options model = {
+        .struct_size = sizeof model, .context_length = CONTEXT, .sequences = 6, .cache = "exact"
+    };
     assert_non_null(storm);
     storm_open(storm, &shape, &model, 0, NULL);
     struct tiny_engine *t = &storm->t;
+    if (reads) make_small(t);
     for (size_t i = 0; i < COUNT_OF(asks); i++) make_asks(&asks[i], 1, storm, (uint32_t)i, ANSWER);
     pthread_mutex_lock(&t->engine->lock);
-    if (reads)
-        failing_files_arm(&t->files, nth);
-    else
-        failing_allocator_arm(&t->heap, nth);
+    atomic_store(&t->files.fail_every, reads ? nth : 0);
+    if (!reads) failing_allocator_arm(&t->heap, nth);
     for (size_t i = 0; i < COUNT_OF(asks); i++)
         if (submit(&asks[i], NULL) != MF_OK) asks[i].request = NULL;
     pthread_mutex_unlock(&t->engine->lock);
@@ -330,7 +338,8 @@ static void fail_storm(bool reads, uint64_t nth, bool *fired)
         failed += result.finish == MF_FINISH_FAILED;
         mf_request_close(asks[i].request);
     }
-    *fired = reads ? failing_files_disarm(&t->files) : failing_allocator_disarm(&t->heap);
+    *fired = reads || failing_allocator_disarm(&t->heap);
+    atomic_store(&t->files.fail_every, 0);
     if (!*fired) assert_int_equal(failed, 0);
     make_asks(asks, 1, storm, 0, ANSWER); /* and all goes on */
     assert_int_equal(submit(asks, NULL), MF_OK);
@@ -338,6 +347,7 @@ static void fail_storm(bool reads, uint64_t nth, bool *fired)
     mf_request_close(asks[0].request);
     storm_close(storm);
     free(storm);
+    return failed;
 }
 
 static void every_allocation_may_fail(void **state)
@@ -347,6 +357,15 @@ static void every_allocation_may_fail(void **state)
     (void)state;
     for (; fired; nth += 1 + nth / 8) fail_storm(false, nth, &fired);
     assert_true(nth > 50);
+}
+
+static void reads_may_fail(void **state)
+{
+    bool fired;
+    (void)state;
+    for (uint64_t nth = 2; nth < 300; nth += 1 + nth / 3) /* mostly a second attempt succeeds */
+        fail_storm(true, nth, &fired);
+    assert_int_equal(fail_storm(true, 1, &fired), 6);
 }
 
 /* ------------------------------------------------------------------- small pools */
@@ -670,6 +689,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_request_ends_once_and_gives_its_memory_back),
         cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(reads_may_fail),
         cmocka_unit_test(a_request_that_just_fits_alone_is_answered),
         cmocka_unit_test(prompts_wait_for_room_and_are_not_parked),
         cmocka_unit_test(a_client_with_many_requests_is_passed),

@@ -60,6 +60,36 @@ static void a_part_that_fails_fails_alone(void **state)
     tiny_engine_close(&t);
 }
 
+/* Keys and values that are no numbers spoil the sequence that has them, and no other one. */
+static void a_part_whose_logits_are_not_finite_fails_alone(void **state)
+{
+    (void)state;
+    struct tiny_engine t;
+    int32_t tokens[TOKENS];
+    mf_error why[PARTS] = { { 0 } }, call = { 0 };
+    open_engine(&t, &tiny_standard);
+    tiny_tokens(tokens, &t, TOKENS);
+    float *expected = tiny_all_logits(&t, tokens, 40, 0);
+    mf_sequence *s[PARTS];
+    mf_part parts[PARTS];
+    for (int i = 0; i < PARTS; i++) {
+        s[i] = tiny_sequence(&t, 0);
+        tiny_feed(s[i], tokens, 20);
+        parts[i] = part_of(s[i], MF_PHASE_PROMPT, tokens + 20, 20);
+        parts[i].why = &why[i];
+    }
+    memset(s[1]->sequence.state.pages[0], 0xff, t.model->room.pool.shape.page_bytes); /* NaN */
+    assert_int_equal(mf_model_step(t.model, parts, PARTS, &call), MF_ERR_NOT_FINITE);
+    for (int i = 0; i < PARTS; i++) {
+        assert_int_equal(parts[i].status, i == 1 ? MF_ERR_NOT_FINITE : MF_OK);
+        assert_int_equal(mf_sequence_position(s[i]), i == 1 ? 20 : 40);
+        check_logits(s[i], expected + (i == 1 ? 19 : 39) * tiny_standard.vocab_size);
+        mf_sequence_close(s[i]);
+    }
+    free(expected);
+    tiny_engine_close(&t);
+}
+
 static void wrong_parts_are_refused_together(void **state)
 {
     (void)state;
@@ -238,6 +268,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_part_that_fails_fails_alone),
+        cmocka_unit_test(a_part_whose_logits_are_not_finite_fails_alone),
         cmocka_unit_test(wrong_parts_are_refused_together),
         cmocka_unit_test(a_part_is_cancelled_alone),
         cmocka_unit_test(a_full_pool_refuses_one_part),
