@@ -21,7 +21,7 @@ enum { PORT_STANDARD = 8080, PARALLEL_STANDARD = 16, QUEUE_STANDARD = 64, GRACE_
 struct serve_settings {
     struct common_settings common;
     const char *host, *key, *key_file, *state_directory;
-    struct maybe_count port, parallel, queue, max_gap_ms, grace, state_limit;
+    struct maybe_count port, parallel, queue, max_gap_ms, grace, state_limit, time_limit;
     bool insecure, any_host, strict, strict_model, log, log_prompts;
 };
 
@@ -66,6 +66,9 @@ static const struct option options[] = {
     { 0, "grace", OPTION_COUNT, offsetof(struct serve_settings, grace), "SECONDS",
       .help = "time for answers under way when the server is stopped; default 30", .low = 0,
       .high = 86400 },
+    { 0, "time-limit", OPTION_COUNT, offsetof(struct serve_settings, time_limit), "SECONDS",
+      .help = "end requests that take longer, from their arrival on; default: none", .low = 1,
+      .high = 1e6 },
     { 0, "strict", OPTION_FLAG, offsetof(struct serve_settings, strict), NULL,
       .help = "refuse fields that have no effect instead of listing them in x-moeflux-ignored" },
     { 0, "strict-model", OPTION_FLAG, offsetof(struct serve_settings, strict_model), NULL,
@@ -133,6 +136,7 @@ static mf_status fill_options(struct serve_options *out, const struct serve_sett
         .parallel =
             settings->parallel.given ? (uint32_t)settings->parallel.value : PARALLEL_STANDARD,
         .queue = settings->queue.given ? (uint32_t)settings->queue.value : QUEUE_STANDARD,
+        .time_limit_seconds = (double)settings->time_limit.value,
         .max_gap_seconds = (double)settings->max_gap_ms.value / 1000,
         .strict = settings->strict,
         .strict_model = settings->strict_model,

@@ -204,10 +204,7 @@ static json_t *answer_whole(struct delivery *delivery, struct failure *failure)
 
     while (!job_is_over(delivery->job)) {
         enum job_wait got = job_next(delivery->job, ping_seconds, &event);
-        if (got == JOB_GONE) {
-            refuse(failure, FAILURE_CLOSING, NULL, "the request was given up");
-            return NULL;
-        }
+        if (job_is_cut(failure, got)) return NULL;
         if (got == JOB_EVENT) collect(delivery, event);
         job_event_free(event);
     }
@@ -247,6 +244,7 @@ static bool fill_stream(void *user, struct byte_list *out)
 {
     struct delivery *delivery = user;
     struct job_event *event;
+    struct failure failure;
     bool goes_on = true;
 
     if (!delivery->begun && delivery->writer->begin) delivery->writer->begin(delivery, out);
@@ -254,9 +252,7 @@ static bool fill_stream(void *user, struct byte_list *out)
     /* What is ready goes out in one piece. */
     while (goes_on && out->count < STREAM_PIECE) {
         enum job_wait got = job_next(delivery->job, out->count > 0 ? 0 : ping_seconds, &event);
-        if (got == JOB_GONE) {
-            struct failure failure;
-            refuse(&failure, FAILURE_CLOSING, NULL, "the server is shutting down");
+        if (job_is_cut(&failure, got)) {
             delivery->writer->break_off(delivery, &failure, out);
             return false;
         }

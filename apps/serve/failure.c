@@ -28,6 +28,7 @@ static const struct kind {
     [FAILURE_ENGINE] = { 500, "server_error", NULL, "api_error" },
     [FAILURE_IMPOSSIBLE] = { 501, "invalid_request_error", "not_supported",
                              "invalid_request_error" },
+    [FAILURE_LATE] = { 504, "server_error", "timeout", "timeout_error" },
     [FAILURE_CLOSING] = { 503, "server_error", "overloaded", "overloaded_error" },
 };
 
@@ -137,7 +138,8 @@ void failure_reply(struct exchange *exchange, enum dialect dialect, const struct
 
     if (status == 429) exchange_add_header(exchange, "Retry-After", "2");
     if (status == 503) exchange_add_header(exchange, "Retry-After", "5");
-    if (status == 500 || status == 501) exchange_add_header(exchange, "x-should-retry", "false");
+    if (status == 500 || status == 504 || status == 501)
+        exchange_add_header(exchange, "x-should-retry", "false");
     /* A browser that opens the page asks its user for the key. */
     bool browser = status == 401 && accepts_pages(exchange);
     if (status == 401)

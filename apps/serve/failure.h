@@ -28,7 +28,8 @@ enum failure_kind {
     FAILURE_BUSY,       /* 429, with Retry-After */
     FAILURE_ENGINE,     /* 500, not to be tried again */
     FAILURE_IMPOSSIBLE, /* 501 */
-    FAILURE_CLOSING     /* 503, with Retry-After */
+    FAILURE_LATE,
+    /* 504: it took too long; not to be tried again */ FAILURE_CLOSING /* 503, with Retry-After */
 };
 
 struct failure {

@@ -453,6 +453,7 @@ static struct job_event *take_first(struct job *job)
 enum job_wait job_next(struct job *job, double seconds, struct job_event **out)
 {
     double until = clock_seconds() + seconds;
+    double limit = job->ask->serve->options.time_limit_seconds;
 
     for (;;) {
         *out = take_first(job);
@@ -460,10 +461,20 @@ enum job_wait job_next(struct job *job, double seconds, struct job_event **out)
             job->ended += (*out)->kind == JOB_ENDED;
             return JOB_EVENT;
         }
-        double left = until - clock_seconds();
+        double now = clock_seconds(), left = until - now;
+        if (limit > 0 && now - job->submitted > limit) return JOB_LATE;
         if (left <= 0) return JOB_QUIET;
         if (is_given_up(job, left)) return JOB_GONE;
     }
+}
+
+bool job_is_cut(struct failure *failure, enum job_wait got)
+{
+    if (got == JOB_GONE) refuse(failure, FAILURE_CLOSING, NULL, "the server is shutting down");
+    if (got == JOB_LATE)
+        refuse(failure, FAILURE_LATE, NULL,
+               "the request has taken longer than the server's limit for one (--time-limit)");
+    return got == JOB_GONE || got == JOB_LATE;
 }
 
 bool job_is_over(const struct job *job)

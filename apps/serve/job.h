@@ -52,12 +52,16 @@ bool job_start(struct job **out, struct ask *ask, struct exchange *exchange,
 /* Cancels what runs, and waits for its end.  NULL is legal. */
 void job_free(struct job *job);
 
-enum job_wait { JOB_EVENT, JOB_QUIET, JOB_GONE };
+enum job_wait { JOB_EVENT, JOB_QUIET, JOB_GONE, JOB_LATE };
 
 /* The next event, which the caller frees with job_event_free; JOB_QUIET: there is none within
- * `seconds`; JOB_GONE: the client has gone away, or the server ends. */
+ * `seconds`; JOB_GONE: the client has gone away, or the server ends; JOB_LATE: the request has taken
+ * longer than --time-limit. */
 enum job_wait job_next(struct job *job, double seconds, struct job_event **out);
 void job_event_free(struct job_event *event);
+
+/* Of JOB_GONE and JOB_LATE: true, and what the client is told. */
+bool job_is_cut(struct failure *failure, enum job_wait got);
 
 /* Whether all choices have ended. */
 bool job_is_over(const struct job *job);

@@ -25,12 +25,13 @@ struct serve_options {
     const char *cache;           /* "exact", "reuse" or "off": as the model was opened */
     const char *state_directory; /* of files and batches; NULL: none */
     uint64_t state_limit_bytes;
-    uint32_t parallel, queue; /* requests that are answered, and that wait, at a time */
-    double max_gap_seconds;   /* 0: the scheduler's own */
-    bool strict;              /* refuse what would be noted in x-moeflux-ignored */
-    bool strict_model;        /* refuse other names of models */
-    bool any_host;            /* accept any Host header: an override for proxies */
-    bool log, log_prompts;    /* request_log.h */
+    uint32_t parallel, queue;  /* requests that are answered, and that wait, at a time */
+    double time_limit_seconds; /* of a request; 0: none */
+    double max_gap_seconds;    /* 0: the scheduler's own */
+    bool strict;               /* refuse what would be noted in x-moeflux-ignored */
+    bool strict_model;         /* refuse other names of models */
+    bool any_host;             /* accept any Host header: an override for proxies */
+    bool log, log_prompts;     /* request_log.h */
 };
 
 struct experts;

@@ -89,6 +89,13 @@ time.sleep(0.3)
 process.send_signal(signal.SIGINT)
 check(process.wait(10) == -signal.SIGINT, "exit status %d" % process.returncode)
 
+# A request that takes too long is ended, and says so.
+process, port = start("--time-limit", "1")
+found = records(begin(port, 3000))
+check("--time-limit" in json.loads(found[-1])["error"]["message"], found[-1])
+process.terminate()
+check(process.wait(30) == 0, "exit status %d" % process.returncode)
+
 # What cannot be is said, with status 2 or 1.
 for options, status, sentence in [(["--host", "0.0.0.0"], 2, "--api-key-file"),
                                   (["--host", "192.0.2.1", "--insecure"], 1, "192.0.2.1"),
