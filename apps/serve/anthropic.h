@@ -1,5 +1,5 @@
 /* anthropic.h: the messages API of Anthropic: how its requests are read, and what is known of one
- * besides its ask. */
+ * besides its ask: ask.extra. */
 #ifndef SERVE_ANTHROPIC_H
 #define SERVE_ANTHROPIC_H
 
@@ -13,10 +13,11 @@ struct answer_block {
 };
 
 struct anthropic {
-    bool omit_thinking; /* thinking blocks show no text, their signature alone has it */
-    bool fill_only;     /* max_tokens is 0: the prompt is read into the cache, and no more */
-    bool hour;          /* the last cache_control asks for an hour */
-    size_t marks;       /* blocks with cache_control */
+    bool omit_thinking;   /* thinking blocks show no text, their signature alone has it */
+    bool fill_only;       /* max_tokens is 0: the prompt is read into the cache, and no more */
+    bool hour;            /* the last cache_control asks for an hour */
+    size_t marks;         /* blocks with cache_control */
+    const char *previous; /* the answer whose prompt this one is compared with, or NULL */
     struct answer_block *blocks;
     size_t block_count, block_capacity;
     /* A stream: */
@@ -26,9 +27,9 @@ struct anthropic {
     uint32_t resumed; /* tokens of the prompt that came from the cache */
 };
 
-/* Reads the body into the ask.  `counting`: for count_tokens, where max_tokens is not needed. */
-bool anthropic_read(struct ask *ask, struct anthropic *state, bool counting,
-                    struct failure *failure);
+/* Reads the body; the ask gets its `extra`.  `counting`: for count_tokens, where max_tokens is not
+ * needed. */
+bool anthropic_read(struct ask *ask, bool counting, struct failure *failure);
 
 /* "system" and "messages", after the tools. */
 bool anthropic_read_messages(struct ask *ask, struct anthropic *state, bool counting,

@@ -1,8 +1,10 @@
 /* anthropic_messages.c: POST /v1/messages and /v1/messages/count_tokens. */
 #include "serve/anthropic.h"
+#include "serve/api.h"
 #include "serve/handlers.h"
 #include "serve/openai.h"
 #include "serve/reasoning_token.h"
+#include "serve/recall.h"
 #include "serve/reply.h"
 
 #include "common/basics.h"
@@ -29,13 +31,15 @@ static struct answer_block *last_block(const struct anthropic *state)
 static void collect(struct delivery *delivery, const struct job_event *event,
                     struct collected *answer)
 {
-    struct anthropic *state = delivery->state;
+    struct anthropic *state = delivery->ask->extra;
     const struct answer_block *last = last_block(state);
     int kind = event->kind == JOB_REASONING ? BLOCK_THINKING
                : event->kind == JOB_CONTENT ? BLOCK_TEXT
                                             : BLOCK_CALL;
 
     if (event->kind == JOB_PROGRESS && !state->begun) state->resumed = (uint32_t)event->done;
+    if (event->kind == JOB_ENDED)
+        recall_keep(delivery->serve->recall, delivery->ask, job_prompt_tokens(delivery->job));
     if (state->fill_only) return;
     bool is_text = event->kind == JOB_REASONING || event->kind == JOB_CONTENT;
     bool begins_call = event->kind == JOB_CALL_BEGIN && event->call < answer->call_count;
@@ -108,7 +112,7 @@ static json_t *input_new(const struct answer_block *block)
 static json_t *block_new(const struct delivery *delivery, const struct answer_block *block,
                          bool whole)
 {
-    const struct anthropic *state = delivery->state;
+    const struct anthropic *state = delivery->ask->extra;
     const struct collected_call *call = &delivery->answers[0].calls[block->call];
     bool shown = whole && !state->omit_thinking;
 
@@ -135,11 +139,18 @@ static uint32_t written_tokens(const struct delivery *delivery, uint32_t resumed
     return last > resumed ? last - resumed : 0;
 }
 
+static uint32_t resumed_tokens(const struct delivery *delivery)
+{
+    const struct anthropic *state = delivery->ask->extra;
+    const struct collected *answer = &delivery->answers[0];
+
+    return answer->ended ? answer->result.cached.resumed : state->resumed;
+}
+
 static json_t *usage_new(const struct delivery *delivery)
 {
-    const struct anthropic *state = delivery->state;
-    const struct collected *answer = &delivery->answers[0];
-    uint32_t resumed = answer->ended ? answer->result.cached.resumed : state->resumed;
+    const struct anthropic *state = delivery->ask->extra;
+    uint32_t resumed = resumed_tokens(delivery);
     uint32_t written = written_tokens(delivery, resumed);
     uint32_t given = state->fill_only ? 0 : delivery_answer_tokens(delivery);
     uint32_t thought = state->fill_only ? 0 : delivery_reasoning_tokens(delivery);
@@ -154,10 +165,35 @@ static json_t *usage_new(const struct delivery *delivery)
                      "service_tier", "standard", "speed", "inference_geo");
 }
 
+/* Tokens that the end of a prompt may lack in the cache without a change: the nearest checkpoint. */
+enum { NEAR = 64 };
+
+/* Why the prompt does not go on from the one that the request names; null: it does. */
+static json_t *diagnostics_new(const struct delivery *delivery)
+{
+    static const char *const types[] = {
+        [RECALL_NONE] = "unavailable",    [RECALL_UNKNOWN] = "previous_message_not_found",
+        [RECALL_TOOLS] = "tools_changed", [RECALL_SYSTEM] = "system_changed",
+        [RECALL_OTHER] = "unavailable",   [RECALL_MESSAGES] = "messages_changed",
+    };
+    const struct anthropic *state = delivery->ask->extra;
+    uint32_t tokens, resumed = resumed_tokens(delivery);
+
+    if (!state->previous) return json_null();
+    enum recall_change change =
+        recall_compare(delivery->serve->recall, &tokens, delivery->ask, state->previous);
+    if (change == RECALL_NONE && resumed + max_size(NEAR, tokens / 8) >= tokens) return json_null();
+    json_t *reason = json_pack("{s:s}", "type", types[change]);
+    if (change == RECALL_TOOLS || change == RECALL_SYSTEM || change == RECALL_MESSAGES)
+        json_object_set_new(reason, "cache_missed_input_tokens",
+                            json_count_new(tokens > resumed ? tokens - resumed : 0));
+    return json_pack("{s:o}", "cache_miss_reason", reason);
+}
+
 static const char *stop_reason(const struct delivery *delivery)
 {
     const struct collected *answer = &delivery->answers[0];
-    const struct anthropic *state = delivery->state;
+    const struct anthropic *state = delivery->ask->extra;
 
     if (state->fill_only || answer->result.finish == MF_FINISH_LENGTH) return "max_tokens";
     if (answer->result.finish == MF_FINISH_STOP) return "stop_sequence";
@@ -177,17 +213,17 @@ static json_t *message_new(const struct delivery *delivery, json_t *content)
 {
     bool ended = delivery->answers[0].ended;
 
-    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s?, s:s?, s:n, s:n, s:n, s:o}", "id",
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s?, s:s?, s:n, s:n, s:o, s:o}", "id",
                      delivery->ask->id, "type", "message", "role", "assistant", "model",
                      mf_model_name(delivery->serve->model), "content", content, "stop_reason",
                      ended ? stop_reason(delivery) : NULL, "stop_sequence",
                      ended ? stop_sequence(delivery) : NULL, "stop_details", "container",
-                     "diagnostics", "usage", usage_new(delivery));
+                     "diagnostics", diagnostics_new(delivery), "usage", usage_new(delivery));
 }
 
 static json_t *whole(struct delivery *delivery)
 {
-    const struct anthropic *state = delivery->state;
+    const struct anthropic *state = delivery->ask->extra;
     json_t *content = json_array();
 
     for (size_t i = 0; i < state->block_count; i++)
@@ -208,7 +244,7 @@ static void write_delta(struct byte_list *out, size_t index, json_t *delta)
 
 static void write_start(struct delivery *delivery, struct byte_list *out)
 {
-    struct anthropic *state = delivery->state;
+    struct anthropic *state = delivery->ask->extra;
 
     if (state->begun) return;
     state->begun = true;
@@ -219,7 +255,7 @@ static void write_start(struct delivery *delivery, struct byte_list *out)
 
 static void close_block(struct delivery *delivery, struct byte_list *out)
 {
-    struct anthropic *state = delivery->state;
+    struct anthropic *state = delivery->ask->extra;
 
     if (!state->is_open) return;
     size_t index = state->open - 1;
@@ -236,7 +272,7 @@ static void close_block(struct delivery *delivery, struct byte_list *out)
 /* The block that `collect` has added, if it has. */
 static void open_block(struct delivery *delivery, struct byte_list *out)
 {
-    struct anthropic *state = delivery->state;
+    struct anthropic *state = delivery->ask->extra;
 
     if (state->open == state->block_count) return;
     close_block(delivery, out);
@@ -257,7 +293,7 @@ static void event(struct delivery *delivery, const struct job_event *event,
         [JOB_CONTENT] = { "text_delta", "text" },
         [JOB_CALL_ARGUMENTS] = { "input_json_delta", "partial_json" },
     };
-    const struct anthropic *state = delivery->state;
+    const struct anthropic *state = delivery->ask->extra;
 
     (void)answer;
     write_start(delivery, out);
@@ -303,15 +339,6 @@ static void ping(struct delivery *delivery, struct byte_list *out)
     sse_add(out, "ping", json_pack("{s:s}", "type", "ping"));
 }
 
-static void free_state(void *user)
-{
-    struct anthropic *state = user;
-
-    for (size_t i = 0; i < state->block_count; i++) byte_list_free(&state->blocks[i].text);
-    free(state->blocks);
-    free(state);
-}
-
 static const struct writer writer = {
     .stream_type = "text/event-stream",
     .call_prefix = "toolu_",
@@ -321,37 +348,32 @@ static const struct writer writer = {
     .break_off = break_off,
     .ping = ping,
     .whole = whole,
-    .free_state = free_state,
 };
 
 /* -------------------------------------------------------------------- handlers */
 
+static bool read(struct ask *ask, struct failure *failure)
+{
+    return anthropic_read(ask, false, failure);
+}
+
+const struct api anthropic_messages_api = {
+    .path = "/v1/messages",
+    .dialect = DIALECT_ANTHROPIC,
+    .read = read,
+    .writer = &writer,
+};
+
 void anthropic_messages(struct serve *serve, struct exchange *exchange)
 {
-    struct ask *ask = malloc(sizeof *ask);
-    struct anthropic *state = calloc(1, sizeof *state);
-    struct failure failure;
-
-    if (ask && state) {
-        if (ask_open(ask, serve, exchange, DIALECT_ANTHROPIC, &failure) &&
-            anthropic_read(ask, state, false, &failure)) {
-            deliver(serve, exchange, ask, &writer, state);
-            return;
-        }
-        failure_reply(exchange, DIALECT_ANTHROPIC, &failure);
-        ask_close(ask);
-    }
-    free(state);
-    free(ask);
+    api_serve(&anthropic_messages_api, serve, exchange);
 }
 
 static bool count(struct ask *ask, size_t *tokens, struct failure *failure)
 {
-    struct anthropic state = { 0 };
     mf_prompt *prompt = NULL;
 
-    if (!anthropic_read(ask, &state, true, failure) || !job_render(&prompt, ask, failure))
-        return false;
+    if (!anthropic_read(ask, true, failure) || !job_render(&prompt, ask, failure)) return false;
     mf_prompt_tokens(prompt, tokens);
     mf_prompt_close(prompt);
     return true;

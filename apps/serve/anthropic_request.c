@@ -5,6 +5,7 @@
 #include "common/basics.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 static const struct field_rule rules[] = {
     { "cache_control", FIELD_HONOURED, NULL },
@@ -222,21 +223,42 @@ static bool read_whole_mark(struct ask *ask, struct anthropic *state, struct fai
     return true;
 }
 
-bool anthropic_read(struct ask *ask, struct anthropic *state, bool counting,
-                    struct failure *failure)
+static bool read_fields(struct ask *ask, struct anthropic *state, bool counting,
+                        struct failure *failure)
 {
+    return check_thread(ask, failure) && ask_check_fields(ask, rules, COUNT_OF(rules), failure) &&
+           ask_read_model(ask, failure) && read_flag(&ask->stream, ask->body, "stream", failure) &&
+           read_limit(ask, state, counting, failure) &&
+           ask_read_sampling(ask, ask->body, failure) &&
+           ask_read_stops(ask, "stop_sequences", ASK_STOPS_MAX, failure) &&
+           ask_read_variables(ask, failure) && read_thinking(ask, state, failure) &&
+           read_text(&state->previous, json_object_get(ask->body, "diagnostics"),
+                     "previous_message_id", failure) &&
+           read_output(ask, failure) && read_management(ask, failure) &&
+           read_tools(ask, state, failure) &&
+           anthropic_read_messages(ask, state, counting, failure) &&
+           read_whole_mark(ask, state, failure);
+}
+
+static void free_state(void *user)
+{
+    struct anthropic *state = user;
+
+    for (size_t i = 0; i < state->block_count; i++) byte_list_free(&state->blocks[i].text);
+    free(state->blocks);
+    free(state);
+}
+
+bool anthropic_read(struct ask *ask, bool counting, struct failure *failure)
+{
+    struct anthropic *state = calloc(1, sizeof *state);
+
+    if (!state) return refuse(failure, FAILURE_ENGINE, NULL, "out of memory");
+    ask->extra = state;
+    ask->free_extra = free_state;
     ask_new_id(ask->id, sizeof ask->id, "msg_");
     ask->api = "messages";
-    bool done =
-        check_thread(ask, failure) && ask_check_fields(ask, rules, COUNT_OF(rules), failure) &&
-        ask_read_model(ask, failure) && read_flag(&ask->stream, ask->body, "stream", failure) &&
-        read_limit(ask, state, counting, failure) && ask_read_sampling(ask, ask->body, failure) &&
-        ask_read_stops(ask, "stop_sequences", ASK_STOPS_MAX, failure) &&
-        ask_read_variables(ask, failure) && read_thinking(ask, state, failure) &&
-        read_output(ask, failure) && read_management(ask, failure) &&
-        read_tools(ask, state, failure) && anthropic_read_messages(ask, state, counting, failure) &&
-        read_whole_mark(ask, state, failure);
-
+    if (!read_fields(ask, state, counting, failure)) return false;
     ask->wants_progress = ask->stream; /* the first event of a stream has the facts of the cache */
-    return done;
+    return true;
 }

@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
-static const struct api *const apis[] = { &openai_chat_api, &openai_completions_api,
-                                          &openai_responses_api };
+static const struct api *const apis[] = { &anthropic_messages_api, &openai_chat_api,
+                                          &openai_completions_api, &openai_responses_api };
 
 const struct api *api_find(const char *path)
 {

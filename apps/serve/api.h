@@ -14,6 +14,7 @@ struct api {
     bool (*read_state)(struct ask *ask, void **state, struct failure *failure);
 };
 
+extern const struct api anthropic_messages_api; /* anthropic_messages.c */
 extern const struct api openai_chat_api;        /* openai_chat.c */
 extern const struct api openai_completions_api; /* openai_completions.c */
 extern const struct api openai_responses_api;   /* openai_responses.c */

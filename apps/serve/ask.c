@@ -121,6 +121,7 @@ bool ask_open(struct ask *ask, struct serve *serve, struct exchange *exchange, e
 
 void ask_close(struct ask *ask)
 {
+    if (ask->free_extra) ask->free_extra(ask->extra);
     json_decref(ask->messages);
     json_decref(ask->tools);
     json_decref(ask->variables);

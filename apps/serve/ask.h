@@ -65,7 +65,9 @@ struct ask {
     /* Messages after which the prefix cache keeps its state, as many messages from the start. */
     size_t breakpoints[ASK_BREAKPOINTS_MAX];
     size_t breakpoint_count;
-    int stop;               /* without a connection: readable when the ask is given up; -1: none */
+    int stop;    /* without a connection: readable when the ask is given up; -1: none */
+    void *extra; /* what the dialect itself keeps */
+    void (*free_extra)(void *extra);
     struct byte_list notes; /* names of fields that were ignored, with commas */
 };
 

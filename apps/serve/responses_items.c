@@ -1,7 +1,7 @@
 /* responses_items.c: the items of an answer and the Response object. */
 #include "serve/openai.h"
 #include "serve/reasoning_token.h"
-#include "serve/recent.h"
+#include "serve/recall.h"
 #include "serve/reply.h"
 #include "serve/responses.h"
 
@@ -334,17 +334,43 @@ static const char *status_name(const struct delivery *delivery, enum responses_s
     return responses_is_cut(delivery) ? "incomplete" : "completed";
 }
 
+/* What the prefix cache had of the prompt, and what has changed where that is less than the prompt of
+ * the response that it is compared with. */
+static json_t *diagnostics_new(const struct delivery *delivery, const char *compared)
+{
+    static const char *const reasons[] = {
+        [RECALL_NONE] = NULL,
+        [RECALL_UNKNOWN] = NULL,
+        [RECALL_TOOLS] = "tools_changed",
+        [RECALL_SYSTEM] = "input_changed",
+        [RECALL_MESSAGES] = "input_changed",
+        [RECALL_OTHER] = "reasoning_effort_changed",
+    };
+    const mf_resumed *cached = &delivery->answers[0].result.cached;
+    uint32_t then, now = job_prompt_tokens(delivery->job);
+    enum recall_change change =
+        recall_compare(delivery->serve->recall, &then, delivery->ask, compared);
+
+    if (change == RECALL_UNKNOWN)
+        return json_pack("{s:s}", "type", "comparison_response_not_found");
+    /* The last token of a prompt is always computed. */
+    if (cached->matched + 1 >= then && cached->reason != MF_RESUME_OFF)
+        return json_pack("{s:s}", "type", "cache_hit");
+    if (!reasons[change]) /* what the other one left is no longer there */
+        return json_pack("{s:s}", "type", "unavailable");
+    return json_pack("{s:s, s:s, s:i, s:i}", "type", "cache_miss", "reason", reasons[change],
+                     "cache_missed_tokens", (int)(now - cached->matched),
+                     "comparison_reusable_tokens", (int)cached->matched);
+}
+
 static void add_diagnostics(json_t *out, const struct delivery *delivery)
 {
     const struct responses *state = delivery->state;
-    uint32_t tokens = job_prompt_tokens(delivery->job);
 
     if (state->compared)
         json_object_set_new(out, "prompt_cache_diagnostics",
-                            recent_compare_new(delivery->serve->recent, state->compared,
-                                               delivery->ask, tokens,
-                                               &delivery->answers[0].result.cached));
-    recent_add(delivery->serve->recent, delivery->ask, tokens);
+                            diagnostics_new(delivery, state->compared));
+    recall_keep(delivery->serve->recall, delivery->ask, job_prompt_tokens(delivery->job));
 }
 
 json_t *responses_object_new(const struct delivery *delivery, enum responses_status status,

@@ -7,7 +7,7 @@
 #include "serve/guard.h"
 #include "serve/metrics.h"
 #include "serve/reasoning_token.h"
-#include "serve/recent.h"
+#include "serve/recall.h"
 #include "serve/registry.h"
 #include "serve/routes.h"
 #include "records/state_store.h"
@@ -130,7 +130,7 @@ mf_status serve_open(struct serve **out, const struct serve_options *options, mf
     status = reasoning_key_load(serve->secret, options->state_directory, why);
     if (status == MF_OK) status = metrics_new(&serve->metrics, why);
     if (status == MF_OK) status = registry_new(&serve->registry, why);
-    if (status == MF_OK) status = recent_new(&serve->recent, why);
+    if (status == MF_OK) status = recall_new(&serve->recall, why);
     if (status == MF_OK && options->state_directory)
         status = state_store_open(&serve->store, options->state_directory,
                                   options->state_limit_bytes, why);
@@ -170,7 +170,7 @@ void serve_close(struct serve *serve, double seconds)
     mf_scheduler_close(serve->scheduler);
     experts_free(serve->experts);
     state_store_close(serve->store);
-    recent_free(serve->recent);
+    recall_free(serve->recall);
     registry_free(serve->registry);
     metrics_free(serve->metrics);
     pthread_mutex_destroy(&serve->scoring);

@@ -7,7 +7,7 @@
  * To add a route: a handler in a file of its dialect, a line in routes.c.
  *
  * Threads: handlers run in threads of their connections.  What several of them touch is in
- * `registry` and `metrics`, which have locks of their own. */
+ * `registry`, `recall` and `metrics`, which have locks of their own. */
 #ifndef SERVE_SERVE_H
 #define SERVE_SERVE_H
 
@@ -37,7 +37,7 @@ struct serve_options {
 struct experts;
 struct batches;
 struct metrics;
-struct recent;
+struct recall;
 struct registry;
 struct state_store;
 
@@ -50,7 +50,7 @@ struct serve {
     struct http_server *http;
     struct metrics *metrics;
     struct registry *registry;
-    struct recent *recent;
+    struct recall *recall;
     struct experts *experts;   /* the live view of them */
     pthread_mutex_t scoring;   /* one prompt at a time: score.h */
     unsigned char secret[32];  /* of reasoning tokens: reasoning_token.h */
