@@ -1128,7 +1128,8 @@ typedef struct mf_request_options {
 MF_API mf_status mf_request_submit(mf_request **out, mf_scheduler *scheduler,
                                    const mf_request_options *options, mf_error *why);
 
-/* Ends the request within one layer, from any thread.  Its memory is free when it has ended. */
+/* Ends the request, from any thread: within one layer if it computes, after the present step if it
+ * waits.  Its memory is free when it has ended. */
 MF_API void mf_request_cancel(mf_request *request);
 
 /* Waits until the request has ended, and returns its own status: MF_OK, MF_ERR_CANCELLED, or why it

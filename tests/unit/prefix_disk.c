@@ -122,6 +122,70 @@ static void a_head_is_found_after_a_restart(void **state)
     check_restart(false);
 }
 
+/* ------------------------------------------------------------------ long heads */
+
+enum { LONG_HEAD = 2000, LONG_PROMPT = LONG_HEAD + 30 };
+
+/* Tokens that a request computes of a head of 2,000; `place`: it ends at a
+ * breakpoint. */
+static uint32_t computed_of_head(struct tiny_engine *t, int32_t tail, bool place)
+{
+    static const uint32_t end = LONG_HEAD;
+    int32_t tokens[LONG_PROMPT];
+    mf_scheduler *scheduler;
+    mf_request *request;
+    mf_request_result result = MF_REQUEST_RESULT_INIT;
+    mf_error why = { 0 };
+    mf_request_options options = MF_REQUEST_OPTIONS_INIT;
+    tiny_tokens(tokens, t, LONG_HEAD);
+    for (int i = LONG_HEAD; i < LONG_PROMPT; i++) tokens[i] = (tail + i) % 50;
+    options.tokens = tokens;
+    options.token_count = LONG_PROMPT;
+    options.max_tokens = 2;
+    options.ignore_end = true;
+    options.breakpoints = &end;
+    options.breakpoint_count = place;
+    tiny_must(mf_scheduler_open(&scheduler, t->model, NULL, &why), &why);
+    tiny_must(mf_request_submit(&request, scheduler, &options, &why), &why);
+    tiny_must(mf_request_wait(request, &result, &why), &why);
+    mf_request_close(request);
+    mf_scheduler_close(scheduler);
+    uint32_t resumed = result.cached.resumed;
+    return resumed < LONG_HEAD ? LONG_HEAD - resumed : 0;
+}
+
+static void open_long(struct tiny_engine *t, bool hybrid)
+{
+    struct tiny_shape shape = shape_of(hybrid);
+    mf_engine_options engine = { .struct_size = sizeof engine, .thread_count = 1 };
+    mf_model_options options = { .struct_size = sizeof options,
+                                 .context_length = 4096,
+                                 .cache = "exact",
+                                 .cache_directory = directory };
+    shape.context_length = 4096;
+    tiny_engine_open_as(t, &shape, &engine, &options);
+}
+
+static void a_long_head_is_computed_once(void **state)
+{
+    struct tiny_engine t;
+    (void)state;
+    for (int hybrid = 0; hybrid < 2; hybrid++)
+        for (int place = 0; place < 2; place++) {
+            open_long(&t, hybrid);
+            assert_int_equal(computed_of_head(&t, 1, place), LONG_HEAD);
+            uint32_t second = computed_of_head(&t, 2, place),
+                     third = computed_of_head(&t, 3, place);
+            assert_true(second <= 100 || (hybrid && !place));
+            assert_true(third <= 100);
+            tiny_engine_close(&t);
+            open_long(&t, hybrid); /* another process */
+            assert_true(computed_of_head(&t, 4, place) <= 100);
+            tiny_engine_close(&t);
+            empty_directory(NULL);
+        }
+}
+
 static void another_model_finds_nothing(void **state)
 {
     struct tiny_shape shape = shape_of(true);
@@ -343,6 +407,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_head_is_found_after_a_restart, empty_directory),
+        cmocka_unit_test_teardown(a_long_head_is_computed_once, empty_directory),
         cmocka_unit_test_teardown(another_model_finds_nothing, empty_directory),
         cmocka_unit_test_teardown(an_edited_config_is_another_model, empty_directory),
         cmocka_unit_test_teardown(a_page_that_grows_replaces_its_file, empty_directory),

@@ -307,8 +307,8 @@ static void make_small(const struct tiny_engine *t)
         status = expert_store_set_budget(t->model->experts, least, NULL);
 }
 
-/* An allocation fails, or every nth read (1: all of them): whom it meets ends with a reason, the others are answered as if
- * nothing had happened. */
+/* An allocation fails, or every nth read (1: all of them): a request that it meets ends with a
+ * reason, the others are answered as if nothing had happened. */
 static uint32_t fail_storm(bool reads, uint64_t nth, bool *fired)
 {
     struct storm *storm = calloc(1, sizeof *storm);
