@@ -47,6 +47,7 @@ struct command {
 #define COMMAND_LIST(X)                                                                            \
     X(run)                                                                                         \
     X(serve)                                                                                       \
+    X(connect)                                                                                     \
     X(batch)                                                                                       \
     X(cache)                                                                                       \
     X(inspect)                                                                                     \
