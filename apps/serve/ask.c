@@ -67,7 +67,7 @@ static size_t depth_of(const char *text, size_t length)
     return deepest;
 }
 
-static bool read_body(json_t **out, const char *text, size_t length, struct failure *failure)
+bool ask_parse(json_t **out, const char *text, size_t length, struct failure *failure)
 {
     json_error_t problem;
 
@@ -111,7 +111,7 @@ bool ask_open(struct ask *ask, struct serve *serve, struct exchange *exchange, e
     json_t *body = NULL;
 
     *ask = (struct ask){ .serve = serve, .dialect = dialect, .stop = -1 };
-    if (!read_body(&body, text, length, failure) ||
+    if (!ask_parse(&body, text, length, failure) ||
         !ask_open_body(ask, serve, body, dialect, failure))
         return false;
     ask->owner = guard_owner(serve, exchange);

@@ -71,6 +71,9 @@ struct ask {
     struct byte_list notes; /* names of fields that were ignored, with commas */
 };
 
+/* The object that a body is, which the caller owns; nested 64 deep at most. */
+bool ask_parse(json_t **out, const char *text, size_t length, struct failure *failure);
+
 /* Without a connection: takes the body over. */
 bool ask_open_body(struct ask *ask, struct serve *serve, json_t *body, enum dialect dialect,
                    struct failure *failure);
