@@ -60,7 +60,8 @@ static const struct option options[] = {
     { 0, "cache-disk", OPTION_SIZE, offsetof(struct serve_settings, common.cache_disk_bytes),
       "SIZE", .help = "what --cache-dir may take; default: 20G" },
     { 0, "state-dir", OPTION_TEXT, offsetof(struct serve_settings, state_directory), "DIR",
-      .help = "where uploaded files and batches are kept; without it there are none" },
+      .help = "where uploaded files and batches are kept, without it there are none; and the key "
+              "of reasoning that clients carry" },
     { 0, "state-limit", OPTION_SIZE, offsetof(struct serve_settings, state_limit), "SIZE",
       .help = "what --state-dir may take; default: 1G" },
     { 0, "grace", OPTION_COUNT, offsetof(struct serve_settings, grace), "SECONDS",
@@ -311,9 +312,10 @@ const struct command command_serve = {
     .groups = groups,
     .group_count = COUNT_OF(groups),
     .notes =
-        "Speaks the APIs of OpenAI (chat completions), with and without /v1; GET /metrics is\n"
-        "for Prometheus, GET /health for load balancers. Requests share steps, and what their\n"
-        "prompts have in common is read once.",
+        "Speaks the APIs of OpenAI (chat completions, completions, responses) and Anthropic\n"
+        "(messages), with and without /v1: docs/server.md; GET /metrics is for Prometheus,\n"
+        "GET /health for load balancers. Requests share steps, and what their prompts have in\n"
+        "common is read once.",
     .examples = "  moeflux serve\n"
                 "  moeflux serve -m Qwen/Qwen3-30B-A3B -c 32768 --memory 16G --cache-dir cache\n"
                 "  curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: "
