@@ -124,8 +124,11 @@ static mf_status begin_sums(struct experts *experts, mf_error *why)
 
 mf_status experts_begin(struct experts *experts, mf_error *why)
 {
-    if (!take_memory(experts)) return fail_memory(why, ROUTE_ROWS * sizeof *experts->log.rows);
     pthread_mutex_lock(&experts->lock);
+    if (!take_memory(experts)) {
+        pthread_mutex_unlock(&experts->lock);
+        return fail_memory(why, ROUTE_ROWS * sizeof *experts->log.rows);
+    }
     for (int i = 0; i < 2; i++) clear(experts, &experts->gatherings[i]);
     mf_status status = begin_sums(experts, why);
     experts->happened = false;
