@@ -558,6 +558,9 @@ MF_API mf_status mf_template_open(mf_template **out, const char *source, size_t 
                                   const char *name, mf_error *why);
 MF_API void mf_template_close(mf_template *chat); /* not for the template of a text */
 
+/* The template as it was written, borrowed, terminated. */
+MF_API const char *mf_template_source(const mf_template *chat);
+
 /* What went wrong with a rendering. */
 typedef struct mf_template_problem {
     size_t struct_size;

@@ -15,6 +15,8 @@ struct api {
 };
 
 extern const struct api anthropic_messages_api; /* anthropic_messages.c */
+extern const struct api ollama_chat_api;        /* ollama.c */
+extern const struct api ollama_generate_api;
 extern const struct api openai_chat_api;        /* openai_chat.c */
 extern const struct api openai_completions_api; /* openai_completions.c */
 extern const struct api openai_responses_api;   /* openai_responses.c */

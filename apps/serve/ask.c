@@ -194,10 +194,16 @@ static bool check_field(struct ask *ask, const char *name, const json_t *value,
 bool ask_check_fields(struct ask *ask, const struct field_rule *rules, size_t count,
                       struct failure *failure)
 {
+    return ask_check_members(ask, ask->body, rules, count, failure);
+}
+
+bool ask_check_members(struct ask *ask, json_t *object, const struct field_rule *rules,
+                       size_t count, struct failure *failure)
+{
     const char *name;
     json_t *value;
 
-    json_object_foreach(ask->body, name, value)
+    json_object_foreach(object, name, value)
     {
         const struct field_rule *rule = NULL;
         for (size_t i = 0; i < count && !rule; i++)

@@ -101,6 +101,9 @@ struct field_rule {
 /* Every member of the body has a rule; one without is refused as an unknown parameter. */
 bool ask_check_fields(struct ask *ask, const struct field_rule *rules, size_t count,
                       struct failure *failure);
+/* The same for an object of the body. */
+bool ask_check_members(struct ask *ask, json_t *object, const struct field_rule *rules,
+                       size_t count, struct failure *failure);
 
 /* "field" goes into x-moeflux-ignored; under --strict it is refused. */
 bool ask_note(struct ask *ask, struct failure *failure, const char *format, ...) MF_PRINTF(3, 4);

@@ -110,19 +110,29 @@ json_t *failure_json_new(const struct failure *failure, enum dialect dialect,
                          const char *request_id)
 {
     const struct kind *kind = &kinds[failure->kind];
+    /* What a request is quoted with may be cut inside a character. */
+    json_t *message = json_text_new(failure->message, strlen(failure->message));
+    json_t *param = json_text_new(failure->param, strlen(failure->param));
+    json_t *out;
 
     switch (dialect) {
     case DIALECT_ANTHROPIC:
-        return json_pack("{s:s, s:{s:s, s:s, s:o*}, s:s?}", "type", "error", "error", "type",
-                         kind->anthropic_type, "message", failure->message, "details",
-                         details_new(failure), "request_id", request_id);
+        out = json_pack("{s:s, s:{s:s, s:O, s:o*}, s:s?}", "type", "error", "error", "type",
+                        kind->anthropic_type, "message", message, "details", details_new(failure),
+                        "request_id", request_id);
+        break;
     case DIALECT_OLLAMA:
-        return json_pack("{s:s}", "error", failure->message);
+        out = json_pack("{s:O}", "error", message);
+        break;
     default:
-        return json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", failure->message, "type",
-                         kind->openai_type, "param", failure->param[0] ? failure->param : NULL,
-                         "code", failure->code ? failure->code : kind->openai_code);
+        out = json_pack("{s:{s:O, s:s, s:O, s:s?}}", "error", "message", message, "type",
+                        kind->openai_type, "param", failure->param[0] ? param : json_null(), "code",
+                        failure->code ? failure->code : kind->openai_code);
+        break;
     }
+    json_decref(message);
+    json_decref(param);
+    return out;
 }
 
 static bool accepts_pages(const struct exchange *exchange)

@@ -11,6 +11,16 @@
 void anthropic_messages(struct serve *serve, struct exchange *exchange); /* anthropic_messages.c */
 void anthropic_count(struct serve *serve, struct exchange *exchange);
 
+void ollama_chat(struct serve *serve, struct exchange *exchange); /* ollama.c */
+void ollama_generate(struct serve *serve, struct exchange *exchange);
+
+void ollama_tags(struct serve *serve, struct exchange *exchange); /* ollama_models.c */
+void ollama_ps(struct serve *serve, struct exchange *exchange);
+void ollama_show(struct serve *serve, struct exchange *exchange);
+void ollama_version(struct serve *serve, struct exchange *exchange);
+void ollama_embed(struct serve *serve, struct exchange *exchange);
+void ollama_absent(struct serve *serve, struct exchange *exchange);
+
 void openai_chat(struct serve *serve, struct exchange *exchange);        /* openai_chat.c */
 void openai_completions(struct serve *serve, struct exchange *exchange); /* openai_completions.c */
 

@@ -1,6 +1,7 @@
 /* info.c: GET /v1/moeflux/info: what the page must know of model and server. */
 #include "common/basics.h"
 #include "serve/handlers.h"
+#include "serve/info.h"
 #include "serve/reply.h"
 
 #include <stdlib.h>
@@ -23,8 +24,8 @@ static char *rendered_new(const mf_text *text, const char *tools, const char *va
     return copy;
 }
 
-/* Whether the template makes something else of enable_thinking. */
-static bool knows_thinking(const mf_text *text)
+/* The template makes something else of enable_thinking. */
+bool info_knows_thinking(const mf_text *text)
 {
     char *on = rendered_new(text, NULL, "{\"enable_thinking\":true}");
     char *off = rendered_new(text, NULL, "{\"enable_thinking\":false}");
@@ -35,8 +36,8 @@ static bool knows_thinking(const mf_text *text)
     return differ;
 }
 
-/* Whether it shows tools to the model. */
-static bool knows_tools(const mf_text *text)
+/* It shows them to the model. */
+bool info_knows_tools(const mf_text *text)
 {
     static const char tools[] =
         "[{\"type\":\"function\",\"function\":{\"name\":\"probe_of_tools\",\"description\":\"\","
@@ -92,6 +93,6 @@ void info_reply(struct serve *serve, struct exchange *exchange)
         (int)mf_engine_thread_count(engine), "kernels", mf_engine_kernels(engine), "parallel",
         (int)serve->options.parallel, "queue", (int)serve->options.queue, "cache",
         serve->options.cache, "sampling", sampling_new(serve), "reasoning",
-        knows_thinking(serve->text), "tools", knows_tools(serve->text));
+        info_knows_thinking(serve->text), "tools", info_knows_tools(serve->text));
     reply_json(exchange, 200, info);
 }

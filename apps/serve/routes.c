@@ -32,6 +32,20 @@ static const struct route routes[] = {
     { "POST", "/responses/", openai_responses_absent, DIALECT_OPENAI, ROUTE_PREFIX },
     { "GET", "/responses/", openai_responses_absent, DIALECT_OPENAI, ROUTE_PREFIX },
     { "DELETE", "/responses/", openai_responses_absent, DIALECT_OPENAI, ROUTE_PREFIX },
+    { "POST", "/api/blobs/", ollama_absent, DIALECT_OLLAMA, ROUTE_PLAIN | ROUTE_PREFIX },
+    { "POST", "/api/chat", ollama_chat, DIALECT_OLLAMA, ROUTE_PLAIN },
+    { "POST", "/api/copy", ollama_absent, DIALECT_OLLAMA, ROUTE_PLAIN },
+    { "POST", "/api/create", ollama_absent, DIALECT_OLLAMA, ROUTE_PLAIN },
+    { "DELETE", "/api/delete", ollama_absent, DIALECT_OLLAMA, ROUTE_PLAIN },
+    { "POST", "/api/embed", ollama_embed, DIALECT_OLLAMA, ROUTE_PLAIN },
+    { "POST", "/api/embeddings", ollama_embed, DIALECT_OLLAMA, ROUTE_PLAIN },
+    { "POST", "/api/generate", ollama_generate, DIALECT_OLLAMA, ROUTE_PLAIN },
+    { "GET", "/api/ps", ollama_ps, DIALECT_OLLAMA, ROUTE_PLAIN },
+    { "POST", "/api/pull", ollama_absent, DIALECT_OLLAMA, ROUTE_PLAIN },
+    { "POST", "/api/push", ollama_absent, DIALECT_OLLAMA, ROUTE_PLAIN },
+    { "POST", "/api/show", ollama_show, DIALECT_OLLAMA, ROUTE_PLAIN },
+    { "GET", "/api/tags", ollama_tags, DIALECT_OLLAMA, ROUTE_PLAIN },
+    { "GET", "/api/version", ollama_version, DIALECT_OLLAMA, ROUTE_PLAIN },
     { "POST", "/apply-template", tokens_template, DIALECT_OPENAI, 0 },
     { "POST", "/detokenize", tokens_detokenize, DIALECT_OPENAI, 0 },
     { "POST", "/tokenize", tokens_tokenize, DIALECT_OPENAI, 0 },
@@ -69,6 +83,7 @@ const struct route *route_find(const char *method, const char *path, struct fail
 
 enum dialect route_dialect(const struct route *route, const struct exchange *exchange)
 {
+    if (!route && strncmp(exchange_path(exchange), "/api/", 5) == 0) return DIALECT_OLLAMA;
     if (!route)
         return exchange_header(exchange, "anthropic-version") ? DIALECT_ANTHROPIC : DIALECT_OPENAI;
     /* One list of models serves both APIs; its errors have the shape of the one that asks. */

@@ -47,6 +47,11 @@ void mf_template_close(mf_template *chat)
     free(chat);
 }
 
+const char *mf_template_source(const mf_template *chat)
+{
+    return chat ? chat_template_source(chat->chat) : NULL;
+}
+
 /* ------------------------------------------------------------------ prompts */
 
 void mf_prompt_close(mf_prompt *prompt)

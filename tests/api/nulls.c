@@ -277,6 +277,7 @@ static void check_chat(void)
     size_t count;
     REFUSES(mf_text_template(NULL, text, w));
     REFUSES(mf_text_template(&own, NULL, w));
+    GIVES(NULL, mf_template_source(NULL));
     REFUSES(mf_template_open(NULL, "a", 1, "t", w));
     REFUSES(mf_template_open(&out, NULL, 1, "t", w));
     expect(mf_template_open(&out, "a", 1, NULL, w) == MF_OK, __LINE__, "mf_template_open",

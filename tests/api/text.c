@@ -115,6 +115,7 @@ static void a_template_that_refuses_is_an_error(void)
           MF_ERR_TEMPLATE);
     CHECK(!prompt && strcmp(problem.kind, "raise_exception") == 0);
     CHECK(strcmp(problem.message, "no: me") == 0 && problem.line == 1);
+    CHECK(strcmp(mf_template_source(chat), source) == 0);
     mf_template_close(chat);
     CHECK(mf_template_open(&chat, "{{", 2, "mine", &why) == MF_ERR_TEMPLATE && !chat);
     CHECK(strstr(why.text, "mine"));
