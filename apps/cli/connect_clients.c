@@ -37,22 +37,20 @@ static const char *key_of(const struct connect_target *target)
 
 /* -------------------------------------------------------------------- clients */
 
-/* Strings of TOML and JSON are quoted alike, as far as names and addresses go. */
+/* A profile of its own, which Codex lays over config.toml.  Strings of TOML and JSON are quoted
+ * alike, as far as names and addresses go. */
 static void write_codex(struct byte_list *out, const struct connect_target *target)
 {
     add(out,
-        "[model_providers.moeflux]\n"
+        "model = \"%s\"\n"
+        "model_provider = \"moeflux\"\n"
+        "model_context_window = %u\n"
+        "\n[model_providers.moeflux]\n"
         "name = \"moeflux\"\n"
         "base_url = \"%s/v1\"\n"
         "wire_api = \"responses\"\n",
-        target->url);
+        target->model, target->context, target->url);
     if (target->key[0]) add(out, "env_key = \"MOEFLUX_API_KEY\"\n");
-    add(out,
-        "\n[profiles.moeflux]\n"
-        "model_provider = \"moeflux\"\n"
-        "model = \"%s\"\n"
-        "model_context_window = %u\n",
-        target->model, target->context);
 }
 
 static void write_claude(struct byte_list *out, const struct connect_target *target)
@@ -88,7 +86,7 @@ static void write_qwen(struct byte_list *out, const struct connect_target *targe
         key_of(target), target->model);
 }
 
-static const char *const codex_own[] = { "[model_providers.moeflux]", "[profiles.moeflux]", NULL };
+static const char *const codex_own[] = { "model = ", "[model_providers.moeflux]", NULL };
 static const char *const qwen_own[] = { "OPENAI_BASE_URL=", "OPENAI_API_KEY=", "OPENAI_MODEL=",
                                         NULL };
 
@@ -104,7 +102,7 @@ static const struct connect_client clients[] = {
     { .name = "codex",
       .directory_variable = "CODEX_HOME",
       .directory = ".codex",
-      .file = "config.toml",
+      .file = "moeflux.config.toml",
       .start = "codex --profile moeflux",
       .first_tokens = 10000,
       .key_in_environment = true,

@@ -14,7 +14,7 @@ import tempfile
 program = os.path.realpath(sys.argv[1])
 home = tempfile.mkdtemp()
 key_file = os.path.join(home, "key")
-PATHS = {"claude": ".claude/settings.json", "codex": ".codex/config.toml",
+PATHS = {"claude": ".claude/settings.json", "codex": ".codex/moeflux.config.toml",
          "opencode": ".config/opencode/opencode.json", "qwen": ".qwen/.env"}
 
 
@@ -104,12 +104,12 @@ def what_else_is_there_stays(url):
     check(held["theme"] == "dark" and held["env"]["A"] == "1" and
           held["env"]["ANTHROPIC_MODEL"] == "pebble", str(held))
     check(stat.S_IMODE(os.stat(path_of("claude")).st_mode) == 0o640, "the mode has changed")
-    before, after = 'model = "x"\n', '\n[tui]\nnotify = true\n'
+    before, after = "# mine\n", "\n# and this\n"
     block = content("codex")
     put("codex", before + block.replace(url, "http://old") + after)
     done("codex", "--url", url, "--write", "--yes")
     check(content("codex").startswith(before + after) and block in content("codex") and
-          content("codex").count("[profiles.moeflux]") == 1, content("codex"))
+          content("codex").count("[model_providers.moeflux]") == 1, content("codex"))
     # A link stays one.
     target = os.path.join(home, "dotfiles")
     os.rename(path_of("qwen"), target)
@@ -120,13 +120,13 @@ def what_else_is_there_stays(url):
     # The client's own variable moves its directory.
     other = os.path.join(home, "other")
     done("codex", "--url", url, "--write", "--yes", CODEX_HOME=other)
-    check(os.path.exists(os.path.join(other, "config.toml")), "CODEX_HOME is not used")
+    check(os.path.exists(os.path.join(other, "moeflux.config.toml")), "CODEX_HOME is not used")
 
 
 def damaged_and_contradicting_files_are_left_alone(url):
     for client, text, sentence in [
             ("claude", '{"a": ', "settings.json"), ("claude", "[1]", "expected an object"),
-            ("codex", "[profiles.moeflux]\n", "has [profiles.moeflux] already"),
+            ("codex", "[model_providers.moeflux]\n", "has [model_providers.moeflux] already"),
             ("codex", "# moeflux connect: begin\n", "without one that ends it"),
             ("qwen", "OPENAI_API_KEY=x\n", "has OPENAI_API_KEY= already")]:
         put(client, text)
