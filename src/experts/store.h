@@ -128,9 +128,9 @@ size_t expert_visit_next(struct expert_visit *visit, struct expert_lease *leases
                          mf_status *status, mf_error *why);
 void expert_lease_end(struct expert_lease *lease);
 
-/* Steps of up to this many rows predict each row's experts; steps of more rows use nearly all
- * experts of a layer, which expert_store_predict_rows reads ahead. */
-enum { EXPERT_DECODE_ROWS_MAX = 4 };
+/* Steps of up to this many rows predict each row's experts.  For steps of more rows
+ * expert_store_predict_rows reads ahead what the layer used last, if most of it will be used. */
+enum { EXPERT_DECODE_ROWS_MAX = 12 };
 
 /* Read-ahead.  While a layer's experts arrive and compute, the caller predicts the experts of a
  * later layer; whether they are read is the store's decision (prefetch.h).  Predictions change no

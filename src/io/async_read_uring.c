@@ -117,9 +117,11 @@ static void collect(struct uring_engine *u)
     begin_reads(u);
 }
 
-/* Requests short time slices, which lets the scheduler run this thread soon after it wakes; older
- * kernels ignore it.  Threads under another policy than the default are left alone. */
-static void request_short_slices(void)
+/* Lets this thread run soon after it wakes while the workers keep all cores busy: by short time
+ * slices, which older kernels ignore; under a real-time policy, where threads of equal priority do
+ * not interrupt each other, by a priority one above that of the workers.  Where that is not allowed,
+ * nothing changes. */
+static void run_soon(void)
 {
     struct {
         uint32_t size, policy;
@@ -127,18 +129,27 @@ static void request_short_slices(void)
         int32_t nice;
         uint32_t priority;
         uint64_t runtime, deadline, period; /* nanoseconds */
-    } slices = { .size = sizeof slices };
-    if (syscall(SYS_sched_getattr, 0, &slices, sizeof slices, 0) != 0) return;
-    if (slices.policy != SCHED_OTHER) return;
-    slices.runtime = 100000;
-    (void)syscall(SYS_sched_setattr, 0, &slices, 0);
+    } turn = { .size = sizeof turn };
+    if (syscall(SYS_sched_getattr, 0, &turn, sizeof turn, 0) != 0) return;
+    switch (turn.policy) {
+    case SCHED_OTHER:
+        turn.runtime = 100000;
+        break;
+    case SCHED_FIFO:
+    case SCHED_RR:
+        turn.priority++;
+        break;
+    default:
+        return;
+    }
+    (void)syscall(SYS_sched_setattr, 0, &turn, 0);
 }
 
 static void *work(void *argument)
 {
     struct uring_engine *u = argument;
     struct async_reader *reader = u->engine.reader;
-    request_short_slices();
+    run_soon();
     for (bool stop = false; !stop;) {
         struct pollfd finished = { .fd = u->ring.ring_fd, .events = POLLIN };
         (void)poll(&finished, 1, -1); /* the ring itself needs the lock */
