@@ -846,6 +846,10 @@ MF_API mf_status mf_parser_feed(mf_parser *parser, const char *text, size_t leng
 /* The output is over: what waited is released.  Call it once, last. */
 MF_API mf_status mf_parser_finish(mf_parser *parser, mf_error *why);
 
+/* The same where a limit has ended the output: a call that has begun is left out instead of becoming
+ * text; one that was told of has no CALL_END. */
+MF_API mf_status mf_parser_cut(mf_parser *parser, mf_error *why);
+
 /* The events put together, as JSON on one line, borrowed until the next call:
  *     {"reasoning":…,"content":…,"tool_calls":[{"name":…,"arguments":{…},"id":…}]}
  * of the calls that are complete; arguments are as the model wrote them. */

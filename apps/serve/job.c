@@ -223,7 +223,7 @@ static void fill_request(mf_request_options *out, struct choice *choice)
     out->stops = ask->stops;
     out->stop_count = ask->stop_count;
     out->family = ask->messages ? mf_text_family(ask->serve->text) : NULL;
-    out->stream_calls = true;
+    out->stream_calls = ask->tools != NULL; /* their constraint lets no call fail */
     out->logprobs = ask->top_logprobs;
     out->token_logprobs = ask->logprobs;
     out->priority = ask->background ? MF_PRIORITY_BACKGROUND : MF_PRIORITY_INTERACTIVE;

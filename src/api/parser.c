@@ -88,6 +88,12 @@ mf_status mf_parser_finish(mf_parser *parser, mf_error *why)
     return output_parser_finish(parser->parser, why);
 }
 
+mf_status mf_parser_cut(mf_parser *parser, mf_error *why)
+{
+    if (!parser) return api_missing(why, "parser");
+    return output_parser_cut(parser->parser, why);
+}
+
 mf_status mf_parser_message(const char **out, mf_parser *parser, mf_error *why)
 {
     if (!out) return api_missing(why, "out");

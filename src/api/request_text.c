@@ -88,8 +88,11 @@ void request_finish_text(mf_request *request)
     if (request->finish != MF_FINISH_STOP) push_text(request, text, length);
     if (request->stops && request->finish != MF_FINISH_STOP)
         mf_stops_finish(request->stops, take_text, request);
-    if (request->parser && request->text_error.status == MF_OK)
+    if (!request->parser || request->text_error.status != MF_OK) return;
+    if (request->finish == MF_FINISH_END)
         mf_parser_finish(request->parser, &request->text_error);
+    else
+        mf_parser_cut(request->parser, &request->text_error);
 }
 
 /* -------------------------------------------------------------------- tokens */

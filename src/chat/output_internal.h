@@ -53,8 +53,8 @@ struct output_parser {
     struct output_options options;
     const struct output_family *family;
     mf_status status;
-    mf_error *why; /* of the call in progress */
-    bool finishing;
+    mf_error *why;       /* of the call in progress */
+    bool finishing, cut; /* see output_parser_finish and output_parser_cut */
 
     struct byte_buffer storage; /* of the buffer, which begins at `consumed` */
     size_t consumed;

@@ -160,7 +160,8 @@ static const char *find_markup(const struct output_parser *parser, size_t *text)
         offset = (size_t)(tag - data);
         for (size_t i = 0; active[i]; i++) {
             enum output_match match = output_match(parser, offset, active[i]);
-            if (match == MATCH_NO || (match == MATCH_PART && parser->finishing)) continue;
+            if (match == MATCH_NO || (match == MATCH_PART && parser->finishing && !parser->cut))
+                continue;
             *text = offset;
             return match == MATCH_YES ? active[i] : NULL;
         }
@@ -221,6 +222,12 @@ static enum output_progress step_text(struct output_parser *parser)
 /* What was read of the call is text, from its opener on; the rest is looked at again. */
 static void give_back(struct output_parser *parser, size_t length)
 {
+    if (parser->cut) { /* it would have become one */
+        output_call_reset(parser);
+        parser->stage = STAGE_TEXT;
+        output_consume(parser, parser->buffer.length);
+        return;
+    }
     if (parser->announced)
         output_send(parser,
                     &(struct output_event){ .kind = OUTPUT_CALL_DROPPED, .call = parser->call });
@@ -286,10 +293,11 @@ mf_status output_parser_feed(struct output_parser *parser, const char *text, siz
     return parser->status;
 }
 
-mf_status output_parser_finish(struct output_parser *parser, mf_error *why)
+static mf_status finish(struct output_parser *parser, bool cut, mf_error *why)
 {
     parser->why = why;
     parser->finishing = true;
+    parser->cut = cut;
     run(parser);
     /* Whatever still waits for more has waited in vain. */
     if (parser->stage != STAGE_TEXT && parser->status == MF_OK) {
@@ -300,4 +308,14 @@ mf_status output_parser_finish(struct output_parser *parser, mf_error *why)
         send_text(parser, parser->space.data, parser->space.count);
     parser->space.count = 0;
     return parser->status;
+}
+
+mf_status output_parser_finish(struct output_parser *parser, mf_error *why)
+{
+    return finish(parser, false, why);
+}
+
+mf_status output_parser_cut(struct output_parser *parser, mf_error *why)
+{
+    return finish(parser, true, why);
 }

@@ -94,6 +94,10 @@ mf_status output_parser_feed(struct output_parser *parser, const char *text, siz
 /* The output is over: what waited is released.  Call it once, last. */
 mf_status output_parser_finish(struct output_parser *parser, mf_error *why);
 
+/* The same for an output that a limit has ended: a call that has begun, or what may have become
+ * markup, is left out instead of becoming text.  A call that was announced has no end. */
+mf_status output_parser_cut(struct output_parser *parser, mf_error *why);
+
 /* ------------------------------------------------------------------ collecting */
 
 struct output_call {

@@ -385,6 +385,7 @@ static void check_output(void)
     REFUSES(mf_parser_feed(NULL, "a", 1, w));
     REFUSES(mf_parser_feed(parser, NULL, 1, w));
     REFUSES(mf_parser_finish(NULL, w));
+    REFUSES(mf_parser_cut(NULL, w));
     REFUSES(mf_parser_message(NULL, parser, w));
     REFUSES(mf_parser_message(&message, NULL, w));
 }

@@ -65,6 +65,7 @@ struct feeding {
     bool opens;
     bool stream;
     bool unfinished;
+    bool cut;
     size_t chunk; /* 0: whole */
 };
 
@@ -87,7 +88,10 @@ static void feed(struct trace *trace, const struct feeding *how, const char *tex
         text += size;
         left -= size;
     }
-    if (!how->unfinished) assert_int_equal(output_parser_finish(parser, &why), MF_OK);
+    if (how->cut)
+        assert_int_equal(output_parser_cut(parser, &why), MF_OK);
+    else if (!how->unfinished)
+        assert_int_equal(output_parser_finish(parser, &why), MF_OK);
     output_parser_free(parser);
 }
 
@@ -385,6 +389,37 @@ static void a_streamed_call_that_is_none_is_dropped(void **state)
                                     "\"arguments\":{\"a\":1,}}</tool_call>)");
 }
 
+/* Wherever a limit ends the output: no markup becomes text, and text stays. */
+static void a_cut_output_shows_no_markup(void **state)
+{
+    (void)state;
+    static const char *const outputs[][2] = {
+        { "hermes", "<think>why</think>Look: 1<2<tool_call>\n{\"name\": \"f\", \"arguments\": "
+                    "{\"x\": 1}}\n</tool_call>\n<tool_call>\n{\"name\": \"f\"}</tool_call>" },
+        { "qwen3_coder", "Look: 1<2<tool_call>\n<function=f>\n<parameter=s>\nx y\n</parameter>\n"
+                         "</function>\n</tool_call>" },
+        { "qwen3_5", "Look: 1<2<tool_call>\n<function=f>\n<parameter=s>\nx y\n</parameter>\n"
+                     "</function>\n</tool_call>" },
+        { "glm_4_6", "Look: 1<2<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>x</arg_value>\n"
+                     "</tool_call>" },
+    };
+    for (size_t i = 0; i < COUNT_OF(outputs); i++) {
+        char text[256];
+        for (size_t length = strlen(outputs[i][1]); length > 0; length--)
+            for (int stream = 0; stream < 2; stream++) {
+                struct trace trace;
+                struct feeding how = { .family = outputs[i][0], .stream = stream, .cut = true };
+                snprintf(text, sizeof text, "%.*s", (int)length, outputs[i][1]);
+                feed(&trace, &how, text);
+                const char *tag = strchr(trace.text, '<');
+                assert_true(!tag || (tag > trace.text && tag[-1] == '1' && !strchr(tag + 1, '<')));
+                assert_null(strchr(trace.text, 'D'));
+                assert_true(length < strlen("<think>why</think>Look:") ||
+                            strstr(trace.text, "Look:"));
+            }
+    }
+}
+
 static void a_long_output_takes_linear_time(void **state)
 {
     (void)state;
@@ -577,6 +612,7 @@ int main(void)
         cmocka_unit_test(calls_in_reasoning_end_it_where_models_do_that),
         cmocka_unit_test(arguments_come_while_they_are_written),
         cmocka_unit_test(a_streamed_call_that_is_none_is_dropped),
+        cmocka_unit_test(a_cut_output_shows_no_markup),
         cmocka_unit_test(a_long_output_takes_linear_time),
         cmocka_unit_test(an_error_of_the_sink_ends_the_feeding),
         cmocka_unit_test(families_are_found_in_templates),
