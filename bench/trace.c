@@ -1,5 +1,6 @@
-/* trace: what it costs to look: decode with times by stage, and with a trace, against decode
- * without either.  One sequence, whose engine is looked at in turns of a few tokens.
+/* trace: what it costs to look: decode with times by stage, with a trace, and with a watcher of
+ * experts and of routes, against decode without any.  One sequence, whose engine is looked at in turns
+ * of a few tokens.
  *
  *     bench_trace [MODEL [THREADS [ROUNDS]]]
  *
@@ -16,7 +17,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { TURN = 8, ROUNDS_MAX = 10000, PLAIN = 0, PROFILED, TRACED, KINDS };
+enum { TURN = 8, ROUNDS_MAX = 10000, PLAIN = 0, PROFILED, TRACED, WATCHED, KINDS };
 
 static size_t events;
 
@@ -25,6 +26,18 @@ static void drop(void *user, const mf_trace_event *list, size_t count)
     (void)user;
     (void)list;
     events += count;
+}
+
+static void drop_batch(void *user, const mf_expert_batch *batch)
+{
+    (void)user;
+    (void)batch;
+}
+
+static void drop_routes(void *user, const mf_routes *routes)
+{
+    (void)user;
+    (void)routes;
 }
 
 static void must(mf_status status, const mf_error *why)
@@ -48,9 +61,11 @@ static struct moment moment_now(void)
 }
 
 /* Every turn is the same tokens at the same positions. */
-static struct moment take_turn(mf_sequence *sequence, struct tracer *tracer)
+static struct moment take_turn(mf_sequence *sequence, struct tracer *tracer, bool watched)
 {
     mf_error why;
+    must(mf_model_watch_experts(sequence->model, watched ? drop_batch : NULL, NULL, &why), &why);
+    mf_sequence_watch_routes(sequence, watched ? drop_routes : NULL, NULL);
     sequence->model->engine->backend->tracer = tracer;
     struct moment begin = moment_now();
     mf_sequence_clear(sequence);
@@ -115,14 +130,15 @@ static void print_hooks(const char *name, struct tracer *tracer, double per_toke
 
 static void measure(mf_sequence *sequence, struct tracer *tracers[KINDS], size_t rounds)
 {
-    static const char *const names[KINDS] = { "no observer again", "times by stage", "trace" };
-    take_turn(sequence, NULL); /* experts are read */
-    struct moment before = take_turn(sequence, NULL);
+    static const char *const names[KINDS] = { "no observer again", "times by stage", "trace",
+                                              "experts and routes watched" };
+    take_turn(sequence, NULL, false); /* experts are read */
+    struct moment before = take_turn(sequence, NULL, false);
     double fastest = before.seconds[PROCESS];
     for (size_t round = 0; round < rounds; round++)
         for (int kind = 0; kind < KINDS; kind++) {
-            struct moment looked = take_turn(sequence, tracers[kind]);
-            struct moment after = take_turn(sequence, NULL);
+            struct moment looked = take_turn(sequence, tracers[kind], kind == WATCHED);
+            struct moment after = take_turn(sequence, NULL, false);
             for (int c = 0; c < CLOCKS; c++)
                 ratios[kind][c][round] =
                     2 * looked.seconds[c] / (before.seconds[c] + after.seconds[c]);

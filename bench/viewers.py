@@ -4,9 +4,11 @@ without viewers and with them, in rounds that alternate.
 
     bench/viewers.py PROGRAM [VIEWERS [ROUNDS [options of serve…]]]
 
-Prints CSV: round, microseconds for each token without and with viewers, and their ratio; then the
-median ratio with its quartiles.  The embedded model is the worst case: its tokens are cheap, and a
-frame costs the same."""
+Prints CSV: round, microseconds for each token of the threads that compute and of all others, without
+viewers and with them; then medians.  The time of computing varies with what else the machine does,
+by more than a watcher costs, which bench_trace measures; that of the other threads is what viewers
+add.  With `-t 1` no thread spins while it waits for another.  The embedded model is the worst case:
+its tokens are cheap, and a frame costs the same."""
 import os
 import select
 import socket
@@ -21,10 +23,18 @@ import served  # noqa: E402
 REQUESTS, TOKENS = 4, 250
 
 
-def cpu_seconds(pid):
-    with open(f"/proc/{pid}/stat") as file:
-        fields = file.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def cpu_ns(pid, threads):
+    """Of the `threads` that have computed most, and of all others, those that have ended among them."""
+    total = time.clock_gettime(~pid << 3 | 2) * 1e9  # the clock of another process
+    each = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{task}/schedstat") as file:
+                each.append(int(file.read().split()[0]))
+        except FileNotFoundError:
+            pass  # it has just ended
+    compute = sum(sorted(each)[-threads:])
+    return compute, total - compute
 
 
 def answer(server):
@@ -67,37 +77,40 @@ class Viewers:
             each.close()
 
 
-def measure(server, viewers):
-    """CPU microseconds for each token."""
+def measure(server, viewers, threads):
+    """Microseconds for each token: of threads that compute, of all others."""
     watching = Viewers(server, viewers) if viewers else None
-    before = cpu_seconds(server.process.pid)
+    before = cpu_ns(server.process.pid, threads)
     tokens = answer(server)
-    after = cpu_seconds(server.process.pid)
+    after = cpu_ns(server.process.pid, threads)
     if watching:
         served.check(watching.bytes > 0, "the viewers have seen nothing")
         watching.close()
         while server.metrics()["moeflux_connections"] > 1:  # the server notices it
             time.sleep(0.05)
-    return (after - before) / tokens * 1e6
+    return [(late - early) / tokens / 1e3 for early, late in zip(before, after)]
 
 
 def main():
     program = os.path.realpath(sys.argv[1])
     viewers = int(sys.argv[2]) if len(sys.argv) > 2 else 10
     rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 20
-    ratios = []
+    rows = []
     with served.Server(program, "--cache", "off", *sys.argv[4:]) as server:
-        measure(server, viewers)
-        print("round,without_us,with_us,ratio")
+        threads = server.json("GET", "/v1/moeflux/info")["threads"]
+        measure(server, viewers, threads)
+        print("round,compute_without,others_without,compute_with,others_with")
         for i in range(rounds):
             # Which of the two comes first alternates, too: clocks drift.
-            pair = {count: measure(server, count)
+            pair = {count: measure(server, count, threads)
                     for count in ((0, viewers) if i % 2 else (viewers, 0))}
-            ratios.append(pair[viewers] / pair[0])
-            print(f"{i},{pair[0]:.1f},{pair[viewers]:.1f},{ratios[-1]:.4f}", flush=True)
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    print(f"# {viewers} viewers: CPU time for each token x {middle:.4f} (median; quartiles "
-          f"{low:.4f} to {high:.4f}), {rounds} pairs of rounds")
+            rows.append(pair[0] + pair[viewers])
+            print(f"{i}," + ",".join(f"{value:.1f}" for value in rows[-1]), flush=True)
+    compute, others, watched, more = (statistics.median(column) for column in zip(*rows))
+    ratios = statistics.quantiles([row[2] / row[0] for row in rows], n=4)
+    print(f"# {viewers} viewers, {rounds} rounds, us for each token: other threads {others:.1f} -> "
+          f"{more:.1f}, {100 * (more - others) / compute:.2f}% of computing ({compute:.1f} -> "
+          f"{watched:.1f}, ratio {ratios[1]:.4f}, quartiles {ratios[0]:.4f} to {ratios[2]:.4f})")
 
 
 served.main(main)
