@@ -58,7 +58,7 @@ struct ask {
     bool logprobs;
     uint32_t top_logprobs;
     bool ignore_end;
-    bool stream, wants_usage, wants_progress;
+    bool stream, wants_usage, wants_progress, wants_tokens;
     bool background;
     uint64_t client; /* requests of a client share one part of the time */
     uint32_t owner;  /* guard_owner */

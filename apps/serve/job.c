@@ -48,6 +48,7 @@ static bool join_last(struct job *job, const struct job_event *like, const char 
     if (last && last->kind == like->kind && last->choice == like->choice &&
         last->call == like->call)
         joined = byte_list_append(&last->text, text, length, NULL) == MF_OK;
+    if (joined) last->tokens = like->tokens;
     pthread_mutex_unlock(&job->lock);
     return joined;
 }
@@ -55,7 +56,9 @@ static bool join_last(struct job *job, const struct job_event *like, const char 
 static bool put_text(struct choice *choice, enum job_event_kind kind, uint32_t call,
                      const char *text, size_t length)
 {
-    struct job_event like = { .kind = kind, .choice = choice->index, .call = call };
+    struct job_event like = {
+        .kind = kind, .choice = choice->index, .call = call, .tokens = choice->answered
+    };
     bool joins = kind == JOB_REASONING || kind == JOB_CONTENT || kind == JOB_CALL_ARGUMENTS;
 
     if (joins && join_last(choice->job, &like, text, length)) return true;

@@ -35,6 +35,7 @@ struct job_event {
     struct job_event *next;
     enum job_event_kind kind;
     uint32_t choice, call; /* call: its number in the choice, from 0 */
+    uint32_t tokens;       /* of the choice, with those of this text */
     struct byte_list text;
     size_t done, total;
     struct job_token *token;   /* owned */

@@ -49,6 +49,7 @@ bool openai_read_stream(struct ask *ask, struct failure *failure)
 
     return read_flag(&ask->stream, ask->body, "stream", failure) &&
            read_flag(&ask->wants_usage, options, "include_usage", failure) &&
+           read_flag(&ask->wants_tokens, options, "include_tokens", failure) &&
            read_flag(&ask->wants_progress, ask->body, "return_progress", failure);
 }
 

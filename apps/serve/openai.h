@@ -10,7 +10,7 @@ json_t *openai_usage_new(const struct delivery *delivery);
 /* {"prompt_seconds",…,"cached":{…,"why"}}: what this server adds to a final usage. */
 json_t *openai_extra_new(const struct delivery *delivery);
 
-/* stream, stream_options.include_usage, return_progress. */
+/* stream, stream_options.include_usage and include_tokens, return_progress. */
 bool openai_read_stream(struct ask *ask, struct failure *failure);
 
 /* Tools of the shape {"type":"function","function":{…}}; others are noted. */

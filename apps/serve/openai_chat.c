@@ -185,30 +185,34 @@ static json_t *whole(struct delivery *delivery)
     return reply;
 }
 
-/* Takes `choices` over. */
-static void write_chunk(struct delivery *delivery, json_t *choices, struct byte_list *out)
+/* Takes `choices` over.  `event` NULL: the chunk is not of one. */
+static void write_chunk(struct delivery *delivery, const struct job_event *event, json_t *choices,
+                        struct byte_list *out)
 {
     json_t *chunk = frame_new(delivery, "chat.completion.chunk", choices);
 
     if (delivery->ask->wants_usage) json_object_set_new(chunk, "usage", json_null());
+    if (delivery->ask->wants_tokens && event && event->tokens > 0)
+        json_object_set_new(chunk, "moeflux", json_pack("{s:i}", "tokens", (int)event->tokens));
     sse_add(out, NULL, chunk);
 }
 
-static void write_delta(struct delivery *delivery, const struct collected *answer, json_t *delta,
-                        const char *finish, struct byte_list *out)
+static void write_delta(struct delivery *delivery, const struct job_event *event,
+                        const struct collected *answer, json_t *delta, struct byte_list *out)
 {
-    json_t *choice =
-        json_pack("{s:i, s:o, s:o, s:s?}", "index", (int)answer->index, "delta", delta, "logprobs",
-                  logprobs_new(answer->fresh_logprobs), "finish_reason", finish);
+    bool ended = event && event->kind == JOB_ENDED;
+    json_t *choice = json_pack("{s:i, s:o, s:o, s:s?}", "index", (int)answer->index, "delta", delta,
+                               "logprobs", logprobs_new(answer->fresh_logprobs), "finish_reason",
+                               ended ? finish_reason(answer) : NULL);
 
-    write_chunk(delivery, json_pack("[o]", choice), out);
+    write_chunk(delivery, event, json_pack("[o]", choice), out);
 }
 
 static void begin(struct delivery *delivery, struct byte_list *out)
 {
     for (uint32_t i = 0; i < delivery->ask->choices; i++)
-        write_delta(delivery, &delivery->answers[i],
-                    json_pack("{s:s, s:s}", "role", "assistant", "content", ""), NULL, out);
+        write_delta(delivery, NULL, &delivery->answers[i],
+                    json_pack("{s:s, s:s}", "role", "assistant", "content", ""), out);
 }
 
 static json_t *call_begin_new(const struct collected *answer, uint32_t index)
@@ -242,23 +246,22 @@ static void event(struct delivery *delivery, const struct job_event *event,
 {
     switch (event->kind) {
     case JOB_REASONING:
-        write_delta(delivery, answer,
-                    json_pack("{s:o}", "reasoning_content", list_json_new(&event->text)), NULL,
-                    out);
+        write_delta(delivery, event, answer,
+                    json_pack("{s:o}", "reasoning_content", list_json_new(&event->text)), out);
         break;
     case JOB_CONTENT:
-        write_delta(delivery, answer, json_pack("{s:o}", "content", list_json_new(&event->text)),
-                    NULL, out);
+        write_delta(delivery, event, answer,
+                    json_pack("{s:o}", "content", list_json_new(&event->text)), out);
         break;
     case JOB_CALL_BEGIN:
         if (event->call < answer->call_count)
-            write_delta(delivery, answer, call_begin_new(answer, event->call), NULL, out);
+            write_delta(delivery, event, answer, call_begin_new(answer, event->call), out);
         break;
     case JOB_CALL_ARGUMENTS:
-        write_delta(delivery, answer, call_part_new(event->call, &event->text), NULL, out);
+        write_delta(delivery, event, answer, call_part_new(event->call, &event->text), out);
         break;
     case JOB_ENDED:
-        write_delta(delivery, answer, json_object(), finish_reason(answer), out);
+        write_delta(delivery, event, answer, json_object(), out);
         break;
     case JOB_PROGRESS:
         write_progress(delivery, event, out);
