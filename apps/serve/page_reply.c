@@ -1,5 +1,4 @@
-/* page_reply.c: GET / and GET /assets/….  The files have nothing of a user in them and need no key;
- * what they show is asked for with one. */
+/* page_reply.c: GET / and GET /assets/…: the files of the page. */
 #include "serve/failure.h"
 #include "serve/handlers.h"
 #include "serve/page.h"
@@ -29,7 +28,7 @@ void page_reply(struct serve *serve, struct exchange *exchange)
     bool named_by_content =
         path[1] != '\0' && strcmp(file->content_type, "text/plain; charset=utf-8") != 0;
     exchange_add_header(exchange, "Cache-Control",
-                        named_by_content ? "public, max-age=31536000, immutable" : "no-cache");
+                        named_by_content ? "max-age=31536000, immutable" : "no-cache");
     if (known && strcmp(known, file->etag) == 0) {
         exchange_reply_static(exchange, 304, file->content_type, "", 0);
         return;

@@ -33,16 +33,24 @@ function cachedText(row: RequestRow): string {
   return `${count(cached.resumed)} of ${count(row.prompt_tokens)}`;
 }
 
+/* On a phone a row is a card, and its cells say what they are. */
+const heads = ['Request', 'State', 'Prompt', 'From the cache, and why not more', 'Answer', 'Waited'];
+
+function cell(at: number, ...content: (Node | string | false | null)[]): HTMLElement {
+  return el('td', { 'data-label': heads[at], class: at === 0 ? 'mono' : null }, ...content);
+}
+
 function rowOf(row: RequestRow): HTMLElement {
   const rate = row.answer_s > 0 ? row.answer_tokens / row.answer_s : 0;
+  const client = /[^0]/.test(row.client) ? ` · ${row.client}` : '';
   return el('tr', { class: `state-${row.state}` },
-    el('td', { class: 'mono' }, row.id, el('small', {}, `${row.dialect}${row.client ? ` · ${row.client}` : ''}`)),
-    el('td', {}, el('span', { class: `state ${row.state}` }, row.state), row.finish && el('small', {}, row.finish)),
-    el('td', {}, row.state === 'reading' ? bar('Prompt tokens read', row.read, row.prompt_tokens) : count(row.prompt_tokens),
+    cell(0, row.id, el('small', {}, row.dialect + client)),
+    cell(1, el('span', { class: `state ${row.state}` }, row.state), row.finish && el('small', {}, row.finish)),
+    cell(2, row.state === 'reading' ? bar('Prompt tokens read', row.read, row.prompt_tokens) : count(row.prompt_tokens),
       row.prompt_s > 0 && el('small', {}, seconds(row.prompt_s))),
-    el('td', {}, cachedText(row), row.cached?.why && el('small', { class: 'why' }, row.cached.why)),
-    el('td', {}, count(row.answer_tokens), rate > 0 && el('small', {}, `${rate.toFixed(1)} tokens/s`)),
-    el('td', {}, row.wait_s >= 0.001 ? seconds(row.wait_s) : 'none'));
+    cell(3, cachedText(row), Boolean(row.cached?.why) && el('small', { class: 'why' }, row.cached!.why)),
+    cell(4, count(row.answer_tokens), rate > 0 && el('small', {}, `${rate.toFixed(1)} tokens/s`)),
+    cell(5, row.wait_s >= 0.001 ? seconds(row.wait_s) : 'none'));
 }
 
 export class RequestsView {
@@ -55,7 +63,6 @@ export class RequestsView {
   private control: AbortController | null = null;
 
   constructor() {
-    const heads = ['Request', 'State', 'Prompt', 'From the cache, and why not more', 'Answer', 'Waited'];
     this.root.append(el('div', { class: 'page' },
       el('h1', {}, 'Requests'), this.status, this.figures,
       el('div', { class: 'table-frame', tabindex: 0, role: 'region', 'aria-label': 'Requests' },

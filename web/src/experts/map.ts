@@ -62,7 +62,7 @@ export class ExpertMap {
   private measure(): void {
     const room = Math.max(200, this.root.clientWidth) - gutter - 2;
     const fitting = Math.floor(room / this.columns * 2) / 2;
-    this.size = Math.max(4, Math.min(20, Math.max(5, fitting) * this.zoom));
+    this.size = Math.max(4, Math.min(24, Math.max(5, fitting) * this.zoom));
     this.root.classList.toggle('wide', this.size * this.columns > room + 1);
   }
 

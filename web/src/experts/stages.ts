@@ -4,19 +4,19 @@ import { percent, seconds } from '../format';
 import type { Frame } from './protocol';
 
 /* A stage keeps its colour whatever others there are; waiting for the disk has that of demand. */
-const known = ['attention', 'delta net', 'router', 'expert wait', 'experts', 'shared expert', 'head'];
+const known = ['embedding', 'attention', 'delta net', 'router', 'prediction', 'expert wait', 'experts', 'shared expert', 'expert sum', 'head'];
 
 function tone(name: string): number {
-  if (/wait|read/.test(name)) return 9;
   const at = known.indexOf(name);
-  return at >= 0 ? at : 7;
+  return /wait|read/.test(name) ? 5 : at >= 0 ? at : 10;
 }
 
 export class StageStrip {
   private readonly strip = el('div', { class: 'strip', 'aria-hidden': 'true' });
   private readonly list = el('dl', { class: 'stage-list' });
+  private readonly none = el('p', { class: 'empty' }, 'Ask for an answer to see where its time goes.');
   private readonly title = el('h2', {}, 'A step');
-  readonly root = el('section', { class: 'card stages', 'aria-label': 'Stages of a step' }, this.title, this.strip, this.list);
+  readonly root = el('section', { class: 'card stages', 'aria-label': 'Stages of a step' }, this.title, this.none, this.strip, this.list);
   private drawn = '';
 
   /** The sum of `frames`, as the mean of their steps. */
@@ -33,8 +33,9 @@ export class StageStrip {
     if (drawn === this.drawn) return;
     this.drawn = drawn;
     this.title.textContent = steps ? `A step ${when}: ${seconds(total / steps)}` : `A step ${when}: none`;
-    this.root.classList.toggle('none', !steps);
-    if (!steps) { replace(this.list, el('div', { class: 'empty' }, 'Ask for an answer to see where its time goes.')); this.strip.textContent = ''; return; }
+    this.none.hidden = steps > 0;
+    this.strip.hidden = this.list.hidden = steps === 0;
+    if (!steps) return;
     replace(this.strip, ...parts.map(([name, value]) => {
       const piece = el('span', { class: `tone-${tone(name)}`, title: `${name}: ${seconds(value / steps)}` });
       piece.style.flexGrow = String(value / total);

@@ -60,9 +60,9 @@ export class ExpertTables {
     { key: 'layer', title: 'Layer', value: (row) => row.layer },
     { key: 'present', title: 'In memory', value: (row) => row.present / row.experts, text: (row) => `${count(row.present)} (${percent(row.present / row.experts)})` },
     { key: 'uses', title: 'Chosen', value: (row) => row.uses },
-    { key: 'distinct', title: 'Different experts', value: (row) => row.distinct },
+    { key: 'distinct', title: 'Different', value: (row) => row.distinct },
     { key: 'reads', title: 'Read', value: (row) => row.reads },
-    { key: 'rate', title: 'Found in memory', value: (row) => (row.uses ? 1 - row.reads / row.uses : 0), text: (row) => (row.uses ? percent(1 - row.reads / row.uses) : '—') },
+    { key: 'rate', title: 'Without a read', value: (row) => (row.uses ? 1 - row.reads / row.uses : 0), text: (row) => (row.uses ? percent(1 - row.reads / row.uses) : '—') },
   ], 'reads', 1000);
   private readonly experts = new SortedTable<ExpertRow>('The experts chosen most', [
     { key: 'expert', title: 'Expert', value: (row) => row.cell, text: (row) => `${row.layer}.${row.expert}` },

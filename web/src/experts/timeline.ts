@@ -65,10 +65,10 @@ export class Timeline {
       mostWaste = Math.max(mostWaste, rate(at, 'wasted'));
     }
     const shown = cursor === null ? buckets - 1 : Math.max(0, Math.min(buckets - 1, buckets - 1 - Math.floor((until - cursor) / (span / buckets))));
-    const around = data[shown] ?? data[shown - 1] ?? data[shown - 2] ?? null;
+    const around = data.slice(Math.max(0, shown - 6), shown + 1).findLast((bucket) => bucket) ?? null;
     const titles = [
-      `Read: ${bytes(around ? (around.demand + around.ahead) / around.seconds : 0)}/s (top ${bytes(most)}/s)`,
-      `In memory in time: ${around?.uses ? percent(around.hits / around.uses) : 'no step'}`,
+      `Read: ${bytes(around ? (around.demand + around.ahead) / around.seconds : 0)}/s` + (most > 1 ? `, at most ${bytes(most)}/s` : ''),
+      `In memory in time: ${around?.uses ? percent(around.hits / around.uses) : 'no step now'}`,
       `Occupancy: ${around ? percent(around.present / Math.max(1, slots)) : 'unknown'}`,
       `Wasted: ${bytes(around ? around.wasted / around.seconds : 0)}/s`,
     ];
@@ -76,16 +76,18 @@ export class Timeline {
     const bar = (at: number, lane: number, from: number, to: number, colour: string): void => {
       const base = lane * (laneHeight + gap) + gap + laneHeight;
       context.fillStyle = colour;
-      context.fillRect(left + at * step, base - to * laneHeight, Math.max(1, step - 0.4), Math.max(0.5, (to - from) * laneHeight));
+      context.fillRect(left + at * step, base - to * laneHeight, lane === 2 ? step + 0.5 : Math.max(1, step - 0.4), Math.max(0.5, (to - from) * laneHeight));
     };
+    let present: number | null = null; // an idle server says it once a second: it holds until then
     for (let at = 0; at < buckets; at++) {
       const bucket = data[at];
+      present = bucket?.present ?? present;
+      if (present !== null) bar(at, 2, 0, Math.min(1, present / Math.max(1, slots)), paint['resident-cell']);
       if (!bucket) continue;
       const demand = rate(at, 'demand') / most, ahead = rate(at, 'ahead') / most;
       if (demand > 0) bar(at, 0, 0, demand, paint.demand);
       if (ahead > 0) bar(at, 0, demand, demand + ahead, paint.ahead);
       if (bucket.uses) bar(at, 1, 0, bucket.hits / bucket.uses, paint.hit);
-      bar(at, 2, 0, Math.min(1, bucket.present / Math.max(1, slots)), paint['resident-cell']);
       if (bucket.wasted > 0) bar(at, 3, 0, rate(at, 'wasted') / mostWaste, paint.wasted);
     }
     this.axis(context, width, lanes, cursor === null ? null : 1 - (until - cursor) / span, paint);

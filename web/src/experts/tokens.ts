@@ -14,7 +14,7 @@ export class TokenStrip {
   private readonly text = el('div', { class: 'tokens', role: 'listbox', tabindex: 0, 'aria-label': 'Tokens of the answer' });
   private readonly hint = el('p', { class: 'empty' });
   readonly root = el('section', { class: 'card token-card', 'aria-label': 'Tokens' },
-    el('div', { class: 'card-head' }, el('h2', {}, 'Tokens and their experts'), el('label', { class: 'unseen', for: 'answer' }, 'Answer'), this.choice),
+    el('div', { class: 'card-head' }, el('h2', {}, 'Tokens'), el('label', { class: 'unseen', for: 'answer' }, 'Answer'), this.choice),
     this.hint, this.text);
   onLook: (routes: TokenRoute[] | null, final: boolean) => void = () => undefined;
 

@@ -23,7 +23,7 @@ export class ExpertsView {
   private readonly map = new ExpertMap();
   private readonly timeline = new Timeline();
   private readonly stages = new StageStrip();
-  private readonly whatif = new WhatIf();
+  private readonly whatif = new WhatIf(() => this.feed.routes.size > 0);
   private readonly tables = new ExpertTables();
   private readonly tokens = new TokenStrip(this.feed);
   private readonly status = el('p', { class: 'status', role: 'status' });
@@ -51,6 +51,7 @@ export class ExpertsView {
   private due = 0;
   private lastTable = 0;
   private lastDrawn = 0;
+  private triedWhatIf = -1e9;
 
   constructor() {
     this.mapCard = el('section', { class: 'card map-card', 'aria-label': 'Map' }, this.map.root, this.facts);
@@ -124,7 +125,17 @@ export class ExpertsView {
   private changed(frame: Frame | null): void {
     if (!frame && this.paused) this.resume();
     if (frame?.tokens.length) this.tokens.dirty = true;
+    if (frame && !this.whatif.loaded && this.shown) this.tryWhatIf();
     this.later();
+  }
+
+  /** Once an answer has ended there is something to reckon with. */
+  private tryWhatIf(): void {
+    const now = performance.now();
+    const recorded = this.feed.routes.size >= 32 && this.feed.history!.frames.at(-1)!.steps === 0;
+    if (!recorded || now - this.triedWhatIf < 5000) return;
+    this.triedWhatIf = now;
+    void this.whatif.load();
   }
 
   /** Draws in the next animation frame; nothing is drawn while the view is hidden. */
@@ -316,7 +327,7 @@ export class ExpertsView {
     const cell = this.hover ?? this.selected;
     const { map } = this.feed.history!;
     if (cell === null || cell >= state.cells) {
-      replace(this.facts, el('p', {}, 'Point at an expert, or choose one with the arrow keys, to see the tokens that chose it.'));
+      replace(this.facts, el('p', {}, 'Point at an expert, or choose one with the arrow keys, to see the tokens that chose it. The space bar pauses; comma and full stop go from token to token.'));
       return;
     }
     const row = Math.floor(cell / map.columns), expert = cell % map.columns, each = this.perToken();

@@ -22,9 +22,17 @@ export class WhatIf {
   private curve: Curve | null = null;
   private paint: Paint | null = null;
 
-  constructor() { this.body.hidden = true; }
+  constructor(private readonly hasRoutes: () => boolean) { this.body.hidden = true; }
 
+  get loaded(): boolean { return this.curve !== null; }
+
+  /** Before a token was computed the server has nothing to reckon with. */
   async load(): Promise<void> {
+    if (!this.hasRoutes()) {
+      this.problem.textContent = 'Ask for an answer while this page is open: the routes of its tokens say what more memory would give.';
+      return;
+    }
+    if (!this.curve) this.problem.textContent = 'Reckoning…';
     try {
       const curve = await getJson<Curve>('/v1/moeflux/whatif');
       const first = this.curve === null;
