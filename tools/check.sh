@@ -64,11 +64,18 @@ check_tidy()
         xargs -P "$jobs" -n 1 tools/tidy.sh "$build"
 }
 
+# Of the page.
+check_types()
+{
+    tools/make_page.py types web "$build/web/types"
+}
+
 check format check_format
 check layers tools/check_layers.sh
 check isa tools/check_isa.sh
 check sizes tools/check_sizes.sh
 check words tools/check_words.sh
+check types check_types
 check cppcheck check_cppcheck
 check clang-tidy check_tidy
 rm -f "$log"

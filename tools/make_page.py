@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The page of `moeflux serve` as a C file:
 tools/make_page.py WEB TREE OUT.c LICENCES DEPFILE auto|enabled|disabled
+tools/make_page.py types WEB TREE: checks the types only
 
 WEB is the directory web/; its files are copied to TREE (in the build directory), where npm installs
 what the lock file names and vite builds.  Without Node, npm or a registry that answers, OUT.c has
@@ -104,24 +105,24 @@ def find_node(tree):
     return node, npm
 
 
-def install(tree, npm):
+def install(tree, npm, *what):
     """npm ci, unless it was done for this lock file."""
-    lock = hashlib.sha256((tree / "package-lock.json").read_bytes()).hexdigest()
+    lock = hashlib.sha256((tree / "package-lock.json").read_bytes()).hexdigest() + " ".join(what)
     stamp = tree / "node_modules" / ".installed"
     if stamp.is_file() and stamp.read_text() == lock:
         return
     # Without a network npm gives up after two attempts of 15 s; the limit is for slow machines.
-    run("npm ci", 400, tree, npm, "ci", "--omit=dev", "--ignore-scripts", "--prefer-offline", "--no-audit",
-        "--no-fund", "--fetch-timeout=15000", "--fetch-retries=1", "--fetch-retry-mintimeout=1000")
+    run("npm ci", 400, tree, npm, "ci", *what, "--ignore-scripts", "--prefer-offline", "--no-audit", "--no-fund",
+        "--fetch-timeout=15000", "--fetch-retries=1", "--fetch-retry-mintimeout=1000")
     stamp.write_text(lock)
 
 
 def built_page(web, tree, files):
     """{path: file} of a page that vite built."""
     tree.mkdir(parents=True, exist_ok=True)
-    node, npm = find_node(tree)
     copy(web, tree, files)
-    install(tree, npm)
+    node, npm = find_node(tree)
+    install(tree, npm, "--omit=dev")
     run("vite build", 400, tree, node, "node_modules/vite/bin/vite.js", "build", "--logLevel", "warn")
     dist = tree / "dist"
     found = {"/" + file.relative_to(dist).as_posix(): file for file in sorted(dist.rglob("*")) if file.is_file()}
@@ -156,7 +157,22 @@ def write_depfile(depfile, out, files, directories):
     depfile.write_text(f"{out}: " + " \\\n  ".join(names) + "\n")
 
 
+def check_types(web, tree):
+    """0: the types of web/src fit, or there is no compiler to be had here."""
+    try:
+        tree.mkdir(parents=True, exist_ok=True)
+        copy(web, tree, inputs(web)[0])
+        node, npm = find_node(tree)
+        install(tree, npm)
+    except NoPage as reason:
+        say(f"SKIPPED: the types of web/ are not checked: {reason}")
+        return 0
+    return subprocess.run([node, "node_modules/typescript/bin/tsc", "--noEmit"], cwd=tree, check=False).returncode
+
+
 def main():
+    if sys.argv[1] == "types":
+        return check_types(Path(sys.argv[2]), Path(sys.argv[3]))
     web, tree, out, licences, depfile = (Path(argument) for argument in sys.argv[1:6])
     option = sys.argv[6]
     files, directories = inputs(web)
