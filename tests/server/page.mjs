@@ -48,7 +48,7 @@ after(async () => {
 });
 
 // A page of a browser without history; what it logs as an error or asks of other hosts fails the test.
-async function visit(place, use, { viewport = wide, colorScheme = 'light', at = url, allowed = null, ...more } = {}) {
+async function visit(place, use, { viewport = wide, colorScheme = 'light', at = url, allowed = null, open = true, ...more } = {}) {
   const context = await browser.newContext({ viewport, colorScheme, ...more });
   const page = await context.newPage();
   const problems = [];
@@ -58,10 +58,10 @@ async function visit(place, use, { viewport = wide, colorScheme = 'light', at = 
   });
   page.on('pageerror', (error) => problems.push(error.message));
   page.on('request', (request) => {
-    if (!/^(data|blob):/.test(request.url()) && !request.url().startsWith(`${at}/`)) problems.push(`asks ${request.url()}`);
+    if (!/^(data|blob):/.test(request.url()) && new URL(request.url()).origin !== at) problems.push(`asks ${request.url()}`);
   });
   try {
-    await page.goto(`${at}/#${place}`);
+    if (open) await page.goto(`${at}/#${place}`);
     await use(page);
     assert.deepEqual(problems, [], 'errors in the console');
   } catch (error) {
@@ -404,6 +404,29 @@ describe('the rest', () => {
     await page.getByRole('button', { name: 'Colours: light' }).waitFor();
     assert.equal(await light(), true, 'and kept');
   }, { viewport: phone, colorScheme: 'dark', hasTouch: true, isMobile: true }));
+
+  test('with a key: the browser asks for it; in an address it is used, too; a wrong one is asked for again',
+    () => withServer(['--api-key', 'secret'], async (at) => {
+      assert.equal((await fetch(at)).status, 401);
+      const capital = async (page) => {
+        await page.locator('.server strong', { hasText: 'pebble' }).waitFor();
+        await ask(page, 'What is the capital of France?');
+        await finished(page);
+        assert.match(await lastAnswer(page).locator('.markdown').innerText(), /\S/);
+      };
+      await visit('chat', capital, { at, httpCredentials: { username: 'page', password: 'secret' } });
+      await visit('chat', async (page) => {
+        await page.goto(`${at.replace('//', '//page:secret@')}/#chat`);
+        await capital(page);
+        assert.equal(await page.locator('.message').count(), 2);
+        await page.evaluate(() => sessionStorage.setItem('moeflux.key', 'wrong'));
+        await page.reload();
+        await page.locator('#api-key').fill('secret');
+        await accessible(page, 'the key');
+        await page.getByRole('button', { name: 'Use it' }).click();
+        await capital(page);
+      }, { at, allowed: /status of 401|Failed to load module/, open: false });
+    }));
 
   test('an error of the server is said', () => visit('chat', async (page) => {
     await ask(page, 'word '.repeat(6000));

@@ -5,7 +5,7 @@ import './style/experts.css';
 import { getJson, onMissingKey, type Info } from './api';
 import { bytes } from './format';
 import { ChatView } from './chat/view';
-import { append, el, icon, iconButton, replace, type Icon } from './dom';
+import { append, el, icon, iconButton, notice, replace, type Icon } from './dom';
 import { RequestsView } from './requests';
 import type { ExpertsView } from './experts/view';
 
@@ -88,7 +88,11 @@ async function loadExperts(): Promise<ExpertsView> {
 }
 
 async function openExperts(): Promise<void> {
-  const experts = await loadExperts();
+  const experts = await loadExperts().catch(() => null);
+  if (!experts) {
+    notice('The server did not give the file of this view: load the page again.');
+    return;
+  }
   experts.setShown(place === 'experts' || place === 'both');
   if (wanted) { experts.showAnswer(wanted); wanted = null; }
 }
@@ -142,9 +146,10 @@ function start(): void {
     else location.hash = '#experts';
   };
   chat.beforeAnswer = async () => {
-    const { feed } = await loadExperts();
-    await feed.answerBegins();
-    return () => feed.answerEnds();
+    // The answer does not depend on it.
+    const feed = await loadExperts().then((view) => view.feed, () => null);
+    await feed?.answerBegins();
+    return () => feed?.answerEnds();
   };
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => experts?.recolour());
   addEventListener('hashchange', go);
@@ -153,4 +158,8 @@ function start(): void {
   void meet();
 }
 
-start();
+// Of an address with a name and password in it (http://x:KEY@host/) requests cannot be made; the
+// browser knows them by now.
+const here = new URL(document.baseURI);
+if (here.username || here.password) location.replace(`${location.origin}/${location.hash}`);
+else start();
