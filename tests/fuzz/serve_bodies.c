@@ -87,6 +87,15 @@ static void run(const struct api *api, const char *body, size_t length, bool str
     ask_close(&ask);
 }
 
+/* Those of batches, and Ollama's. */
+static const struct api *find_api(const char *path)
+{
+    static const struct api *const others[] = { &ollama_chat_api, &ollama_generate_api };
+    for (size_t i = 0; i < COUNT_OF(others); i++)
+        if (strcmp(others[i]->path, path) == 0) return others[i];
+    return api_find(path);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *line = memchr(data, '\n', size);
@@ -95,7 +104,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t length = (size_t)(line - (const char *)data);
     memcpy(path, data, length);
     path[length] = '\0';
-    const struct api *api = api_find(path);
+    const struct api *api = find_api(path);
     if (!api) return 0;
     char *body = malloc(size - length); /* terminated, as bodies are */
     must(body != NULL);
