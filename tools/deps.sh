@@ -27,6 +27,7 @@ library nettle nettle-dev
 '
 needs_of_tests='
 command c++ g++
+command chromium chromium
 command python3 python3
 library cmocka libcmocka-dev
 command tmux tmux

@@ -376,6 +376,15 @@ describe('the rest', () => {
     await shot(page, 'requests-wide-light');
   }));
 
+  test('a wide screen, in the dark', () => visit('both', async (page) => {
+    await ask(page, 'What is the capital of France?');
+    await finished(page);
+    await page.locator('.token.known').first().waitFor();
+    await accessible(page, 'dark, side by side');
+    await noOverflow(page);
+    await shot(page, 'both-wide-dark');
+  }, { viewport: { width: 1680, height: 950 }, colorScheme: 'dark' }));
+
   test('a phone, in the dark', () => visit('chat', async (page) => {
     await shot(page, 'empty-phone-dark');
     await ask(page, 'What is the capital of France?');
