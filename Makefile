@@ -20,7 +20,7 @@ add_tests = grep -q test_support $(1)/build.ninja || $(MESON) configure $(1) -Dt
 run_tests = rm -f $(1)/meson-logs/testlog.json; $(MESON) test -C $(1) --print-errorlogs $(2); \
 	$(PYTHON) tools/test_summary.py $(1)
 
-.PHONY: all demo test soak test-arm check format asan tsan fuzz bench install deps clean help
+.PHONY: all demo test soak agents test-arm check format asan tsan fuzz bench install deps clean help
 
 all: ## build the program and the library: build/moeflux
 	@tools/deps.sh build
@@ -43,6 +43,9 @@ soak: ## the long tests that `make test` leaves out: before a release, or overni
 	@$(call add_tests,build)
 	@ninja -C build
 	@$(call run_tests,build,--suite soak)
+
+agents: all ## coding agents from npm (hundreds of megabytes), each with a command, against serve
+	@MOEFLUX_BUILD=build $(PYTHON) tests/server/agents.py build/moeflux
 
 test-arm: ## the kernels' tests, built for 64-bit ARM and run under qemu
 	@tools/deps.sh arm

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`moeflux serve` under load, by clients that stream, stay away, go away, or find it killed.
 
-    serve_load.py PROGRAM CASE [--long] [--seconds N]
+    serve_load.py PROGRAM CASE [--long] [--seconds N] [--serve="OPTIONS"]
 
     clients  64 streams at a time: none fails or has a part of another; times to the first token and
              gaps by the server's own histograms, resident memory
@@ -191,7 +191,7 @@ def case_clients(program, options):
     clients = 64 if options.long else 32
     warm, middle = (10, 15) if options.long else (seconds * 0.2, seconds * 0.5)
     figures = {warm: None, middle: None, seconds: None}
-    with served.Server(program) as server:
+    with served.Server(program, *options.serve) as server:
         count, samples = asyncio.run(many(server, clients, seconds, figures))
         last = server.metrics()
         check(last['moeflux_requests_total{finish="failed"}'] == 0, "requests have failed")
@@ -208,8 +208,11 @@ def case_clients(program, options):
     shown("time in the queue", histogram(figures[warm][0], last, "queue_seconds"))
     shown("between two tokens", histogram(figures[warm][0], last, "inter_token_seconds"))
     resident = [figures[moment][1] for moment in (middle, seconds)]
+    pool = [figures[moment][0]["moeflux_pool_used_bytes"] for moment in (middle, seconds)]
     print(f"resident: {resident[0] >> 20} MiB at {middle:.0f} s, {resident[1] >> 20} MiB at "
-          f"{seconds:.0f} s ({100 * (resident[1] / resident[0] - 1):+.1f}%)")
+          f"{seconds:.0f} s ({100 * (resident[1] / resident[0] - 1):+.1f}%); of them prompts and "
+          f"the prefix cache {int(pool[0]) >> 20} and {int(pool[1]) >> 20} MiB, limit "
+          f"{int(last['moeflux_pool_bytes']) >> 20} MiB")
     if options.long:
         ratio = quantile(first, 0.99) / quantile(first, 0.5)
         print(f"p99 of the first token is {ratio:.1f} times the median (limit 5)")
@@ -265,7 +268,7 @@ async def leave(server, count):
 
 def case_aborts(program, options):
     count = 500 if options.long else 100
-    with served.Server(program) as server:
+    with served.Server(program, *options.serve) as server:
         server.chat("Hello.", max_tokens=2)
         server.wait_idle()
         asyncio.run(leave(server, count))
@@ -329,6 +332,7 @@ def main():
     parser.add_argument("case", choices=["clients", "limit", "aborts", "kill"])
     parser.add_argument("--long", action="store_true")
     parser.add_argument("--seconds", type=float)
+    parser.add_argument("--serve", default="", type=str.split, help="further options of serve")
     options = parser.parse_args()
     globals()["case_" + options.case](options.program, options)
 

