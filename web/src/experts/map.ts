@@ -26,7 +26,8 @@ export class ExpertMap {
   readonly root = el('div', { class: 'map-frame' }, this.canvas);
   onSelect: (cell: number | null, final: boolean) => void = () => undefined;
   zoom = 1;
-  private size = 8;
+  private size = 8;   // px across
+  private tall = 8;   // and down: small maps on narrow screens have high cells
   private rows = 0;
   private columns = 0;
 
@@ -53,7 +54,7 @@ export class ExpertMap {
   private cellAt(event: MouseEvent): number | null {
     const box = this.canvas.getBoundingClientRect();
     const column = Math.floor((event.clientX - box.left - gutter) / this.size);
-    const row = Math.floor((event.clientY - box.top - top) / this.size);
+    const row = Math.floor((event.clientY - box.top - top) / this.tall);
     if (column < 0 || row < 0 || column >= this.columns || row >= this.rows) return null;
     this.keyCell = row * this.columns + column;
     return this.keyCell;
@@ -63,6 +64,7 @@ export class ExpertMap {
     const room = Math.max(200, this.root.clientWidth) - gutter - 2;
     const fitting = Math.floor(room / this.columns * 2) / 2;
     this.size = Math.max(4, Math.min(24, Math.max(5, fitting) * this.zoom));
+    this.tall = Math.max(this.size, Math.min(2 * this.size, 120 / this.rows));
     this.root.classList.toggle('wide', this.size * this.columns > room + 1);
   }
 
@@ -71,7 +73,7 @@ export class ExpertMap {
     this.columns = picture.columns;
     this.measure();
     const { size } = this;
-    const context = fit(this.canvas, gutter + size * this.columns + 1, top + size * this.rows + 1);
+    const context = fit(this.canvas, gutter + size * this.columns + 1, top + this.tall * this.rows + 1);
     this.labels(context, picture, paint);
     this.ground(context, picture, paint);
     this.events(context, picture, paint);
@@ -84,9 +86,9 @@ export class ExpertMap {
     context.font = '10px ui-monospace, monospace';
     context.textAlign = 'right';
     context.textBaseline = 'middle';
-    const every = Math.max(1, Math.ceil(11 / this.size));
+    const every = Math.max(1, Math.ceil(11 / this.tall));
     picture.rows.forEach((layer, row) => {
-      if (row % every === 0) context.fillText(String(layer), gutter - 5, top + (row + 0.5) * this.size);
+      if (row % every === 0) context.fillText(String(layer), gutter - 5, top + (row + 0.5) * this.tall);
     });
     context.textAlign = 'center';
     for (let column = 0; column < this.columns; column += this.columns > 96 ? 16 : 8)
@@ -94,27 +96,27 @@ export class ExpertMap {
   }
 
   private ground(context: CanvasRenderingContext2D, picture: Picture, paint: Paint): void {
-    const { size, columns } = this;
+    const { size, tall, columns } = this;
     const gap = size >= 7 ? 1 : size >= 5 ? 0.5 : 0;
     const { state, resident } = picture;
     const scale = 1 / Math.log2(2 + picture.busiest);
     for (let cell = 0; cell < state.cells; cell++) {
-      const x = gutter + (cell % columns) * size, y = top + Math.floor(cell / columns) * size;
+      const x = gutter + (cell % columns) * size, y = top + Math.floor(cell / columns) * tall;
       const there = resident || state.present[cell] === 1;
       context.globalAlpha = 1;
       context.fillStyle = there ? paint['resident-cell'] : paint['absent-cell'];
-      context.fillRect(x, y, size - gap, size - gap);
+      context.fillRect(x, y, size - gap, tall - gap);
       const uses = state.uses[cell]!;
       if (!uses) continue;
       context.globalAlpha = (there ? 0.6 : 0.22) * Math.log2(1 + uses) * scale;
       context.fillStyle = paint.hit;
-      context.fillRect(x, y, size - gap, size - gap);
+      context.fillRect(x, y, size - gap, tall - gap);
     }
     context.globalAlpha = 1;
   }
 
   private events(context: CanvasRenderingContext2D, picture: Picture, paint: Paint): void {
-    const { size, columns } = this;
+    const { size, tall, columns } = this;
     const { state } = picture;
     const still = calm();
     for (let cell = 0; cell < state.cells; cell++) {
@@ -126,32 +128,32 @@ export class ExpertMap {
       if (strength <= 0) continue;
       context.globalAlpha = strength * (kind === 'evicted' ? 0.5 : 1);
       context.fillStyle = context.strokeStyle = paint[kind];
-      drawShape(context, kind, gutter + (cell % columns) * size, top + Math.floor(cell / columns) * size, size - (size >= 7 ? 1 : 0));
+      drawShape(context, kind, gutter + (cell % columns) * size, top + Math.floor(cell / columns) * tall + (tall - size) / 2, size - (size >= 7 ? 1 : 0));
     }
     context.globalAlpha = 1;
   }
 
   private light(context: CanvasRenderingContext2D, lit: Set<number>, paint: Paint): void {
-    const { size, columns } = this;
+    const { size, tall, columns } = this;
     context.globalAlpha = 0.72;
     context.fillStyle = paint.card;
-    context.fillRect(gutter, top, size * columns, size * this.rows);
+    context.fillRect(gutter, top, size * columns, tall * this.rows);
     context.globalAlpha = 1;
     context.fillStyle = paint.accent;
     context.strokeStyle = paint.ink;
     context.lineWidth = size >= 7 ? 1.5 : 1;
     for (const cell of lit) {
-      const x = gutter + (cell % columns) * size, y = top + Math.floor(cell / columns) * size;
-      context.fillRect(x, y, size - 0.5, size - 0.5);
-      context.strokeRect(x - 0.5, y - 0.5, size + 0.5, size + 0.5);
+      const x = gutter + (cell % columns) * size, y = top + Math.floor(cell / columns) * tall;
+      context.fillRect(x, y, size - 0.5, tall - 0.5);
+      context.strokeRect(x - 0.5, y - 0.5, size + 0.5, tall + 0.5);
     }
   }
 
   private select(context: CanvasRenderingContext2D, cell: number, paint: Paint): void {
-    const { size, columns } = this;
-    const x = gutter + (cell % columns) * size, y = top + Math.floor(cell / columns) * size;
+    const { size, tall, columns } = this;
+    const x = gutter + (cell % columns) * size, y = top + Math.floor(cell / columns) * tall;
     context.strokeStyle = paint.ink;
     context.lineWidth = 2;
-    context.strokeRect(x - 1.5, y - 1.5, size + 2, size + 2);
+    context.strokeRect(x - 1.5, y - 1.5, size + 2, tall + 2);
   }
 }
