@@ -10,7 +10,7 @@
 #define SERVE_ASK_H
 
 #include "serve/failure.h"
-#include "serve/score.h"
+#include "dialects/score.h"
 #include "serve/serve.h"
 
 enum { ASK_STOPS_MAX = 16, ASK_BIASES_MAX = 1024, ASK_CHOICES_MAX = 64, ASK_BREAKPOINTS_MAX = 4 };

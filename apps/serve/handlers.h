@@ -2,10 +2,10 @@
 #ifndef SERVE_HANDLERS_H
 #define SERVE_HANDLERS_H
 
-#include "serve/batches.h"
-#include "serve/files.h"
+#include "batch/batches.h"
+#include "batch/files.h"
 #include "serve/metrics.h"
-#include "serve/registry.h"
+#include "view/registry.h"
 #include "serve/serve.h"
 
 void anthropic_messages(struct serve *serve, struct exchange *exchange); /* anthropic_messages.c */

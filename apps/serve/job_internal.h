@@ -2,10 +2,10 @@
 #ifndef SERVE_JOB_INTERNAL_H
 #define SERVE_JOB_INTERNAL_H
 
-#include "serve/experts.h"
+#include "view/experts.h"
 #include "serve/job.h"
 #include "serve/metrics.h"
-#include "serve/registry.h"
+#include "view/registry.h"
 
 #include <pthread.h>
 

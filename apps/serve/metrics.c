@@ -1,7 +1,7 @@
 #include "serve/metrics.h"
 
 #include "common/clock.h"
-#include "serve/registry.h"
+#include "view/registry.h"
 #include "serve/reply.h"
 
 #include <pthread.h>

@@ -1,6 +1,6 @@
 #include "serve/request_log.h"
 
-#include "serve/registry.h"
+#include "view/registry.h"
 #include "serve/reply.h"
 
 #include <stdio.h>

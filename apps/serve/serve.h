@@ -1,6 +1,6 @@
 /* serve.h: the server of `moeflux serve`: one model, many clients.
  *
- *     http/ ── routes.c ── guard.c ── a dialect (openai_chat.c, …) ── ask.h ── job.h ── mf_scheduler
+ *     http/ ── routes.c ── guard.c ── dialects/ ── ask.h ── job.h ── mf_scheduler
  *
  * A dialect turns a body into an `ask` (what is to be generated), starts a `job` (its requests in
  * the scheduler), and writes the job's events as its API wants them, whole or as a stream.

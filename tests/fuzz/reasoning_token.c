@@ -1,7 +1,7 @@
 /* Any bytes as a token of reasoning: as its letters, as the frame that a right signature stands
  * behind, and as the text that goes into one.  What is refused leaves the list as it was, what is
  * accepted is within the limit, and a text comes back as it was. */
-#include "serve/reasoning_token.h"
+#include "dialects/reasoning_token.h"
 #include "support/reasoning_frame.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

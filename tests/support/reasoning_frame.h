@@ -1,4 +1,4 @@
-/* reasoning_frame.h: a token of apps/serve/reasoning_token.h around any bytes in place of its frame,
+/* reasoning_frame.h: a token of apps/dialects/reasoning_token.h around any bytes in place of its frame,
  * by other code than that module's: nettle's base64url. */
 #ifndef SUPPORT_REASONING_FRAME_H
 #define SUPPORT_REASONING_FRAME_H

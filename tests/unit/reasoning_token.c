@@ -1,7 +1,7 @@
 /* Reasoning in tokens: what was written is read again, by this key alone, and nothing else is. */
 #include "support/test.h"
 
-#include "serve/reasoning_token.h"
+#include "dialects/reasoning_token.h"
 #include "support/reasoning_frame.h"
 
 #include <fcntl.h>
