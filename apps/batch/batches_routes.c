@@ -162,7 +162,10 @@ void batches_list(struct serve *serve, struct exchange *exchange)
     }
     files_owner(owner, serve, guard_owner(serve, exchange));
     list = state_list_new(serve->store, "batch_", owner);
-    json_array_foreach(list, i, record) freshen(serve->batches, record);
+    json_array_foreach(list, i, record)
+    {
+        freshen(serve->batches, record);
+    }
     files_reply_list(exchange, list);
 }
 

@@ -173,7 +173,10 @@ static bool read_choice(struct ask *ask, const struct responses *state, struct f
         return false;
     }
     if (json_is_object(choice)) flatten(state, choice);
-    json_array_foreach(json_object_get(choice, "tools"), i, entry) flatten(state, entry);
+    json_array_foreach(json_object_get(choice, "tools"), i, entry)
+    {
+        flatten(state, entry);
+    }
     bool done = openai_read_tool_choice(ask, choice, failure);
     json_decref(choice);
     return done;
