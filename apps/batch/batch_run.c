@@ -69,11 +69,12 @@ static json_t *result_new(const json_t *line, size_t number, unsigned status, js
 
 /* -------------------------------------------------------------------- workers */
 
-static bool is_stopped(const struct run *run)
+/* Whether the run is to end, within some milliseconds. */
+static bool is_stopped(const struct run *run, int milliseconds)
 {
-    struct pollfd stop = { .fd = run->options->stop, .events = POLLIN };
+    struct pollfd stop = { .fd = run->options->stop, .events = POLLIN }; /* -1 is ignored */
 
-    return run->options->stop >= 0 && poll(&stop, 1, 0) > 0;
+    return poll(&stop, 1, milliseconds) > 0;
 }
 
 static bool is_done(const struct run *run, const json_t *line)
@@ -95,7 +96,7 @@ static size_t take_line(struct run *run)
         run->next++;
     }
     pthread_mutex_unlock(&run->lock);
-    return is_stopped(run) ? 0 : number;
+    return is_stopped(run, 0) ? 0 : number;
 }
 
 /* Takes `body` over. */
@@ -118,18 +119,24 @@ static void keep_result(struct run *run, size_t number, unsigned status, json_t 
     json_decref(result);
 }
 
+enum { BUSY_MS = 200 };
+
 static void *work(void *user)
 {
     struct run *run = user;
     size_t number;
 
     while ((number = take_line(run)) > 0) {
+        const json_t *line = json_array_get(run->input.lines, number - 1);
         unsigned status;
-        json_t *body =
-            answer_new(&status, run, json_array_get(run->input.lines, number - 1), number);
+        json_t *body = answer_new(&status, run, line, number);
+        /* Others have filled the queue: that is no failure of the line. */
+        while (status == 429 && !is_stopped(run, BUSY_MS)) {
+            json_decref(body);
+            body = answer_new(&status, run, line, number);
+        }
         /* What was given up has no result: the next run answers it. */
-        bool given_up = status == 503 && is_stopped(run);
-        if (given_up)
+        if (status == 429 || status == 503)
             json_decref(body);
         else
             keep_result(run, number, status, body);

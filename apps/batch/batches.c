@@ -234,7 +234,7 @@ static void *run_batches(void *user)
 {
     struct batches *batches = user;
 
-    do {
+    while (wait_for_batch(batches)) {
         json_t *record;
         while ((record = next_batch_new(batches))) {
             json_t *current = begin_batch_new(batches, text_of(record, "id"));
@@ -244,7 +244,7 @@ static void *run_batches(void *user)
             json_decref(record);
             if (!ended) break;
         }
-    } while (wait_for_batch(batches));
+    }
     return NULL;
 }
 
@@ -267,6 +267,15 @@ mf_status batches_start(struct batches **out, struct serve *serve, mf_error *why
     return fail(why, MF_ERR_MEMORY, "the thread of batches cannot be started");
 }
 
+void batches_wake(struct batches *batches)
+{
+    if (!batches) return;
+    pthread_mutex_lock(&batches->lock);
+    batches->changed = true;
+    pthread_cond_signal(&batches->wake);
+    pthread_mutex_unlock(&batches->lock);
+}
+
 void batches_stop(struct batches *batches)
 {
     if (!batches) return;
@@ -276,6 +285,11 @@ void batches_stop(struct batches *batches)
     pthread_mutex_unlock(&batches->lock);
     stop_running(batches);
     pthread_join(batches->thread, NULL);
+}
+
+void batches_free(struct batches *batches)
+{
+    if (!batches) return;
     pthread_cond_destroy(&batches->wake);
     pthread_mutex_destroy(&batches->lock);
     close(batches->stop);

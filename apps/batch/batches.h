@@ -14,9 +14,13 @@
 
 struct batches;
 
-/* Starts the thread that runs them; needs serve->store. */
+/* Starts the thread that runs them; needs serve->store.  It waits for batches_wake. */
 mf_status batches_start(struct batches **out, struct serve *serve, mf_error *why);
-void batches_stop(struct batches *batches); /* NULL is legal */
+/* There are batches to look for. */
+void batches_wake(struct batches *batches);
+/* Ends the thread; what it was answering is left to the next server.  Handlers may still ask. */
+void batches_stop(struct batches *batches); /* NULL is legal, here and below */
+void batches_free(struct batches *batches); /* after batches_stop */
 
 /* Whether a batch that has not ended reads this file; `batches` may be NULL. */
 bool batches_use_file(struct batches *batches, const char *name);

@@ -54,14 +54,6 @@ static json_t *record_new(const char *file, const char *endpoint, const char *ow
                      "failed", 0, "metadata", metadata);
 }
 
-static void tell_thread(struct batches *batches)
-{
-    pthread_mutex_lock(&batches->lock);
-    batches->changed = true;
-    pthread_cond_signal(&batches->wake);
-    pthread_mutex_unlock(&batches->lock);
-}
-
 static json_t *create_new(struct serve *serve, struct ask *ask, const char *owner,
                           struct failure *failure)
 {
@@ -108,7 +100,7 @@ void batches_create(struct serve *serve, struct exchange *exchange)
     if (ask_open(&ask, serve, exchange, DIALECT_OPENAI, &failure))
         record = create_new(serve, &ask, owner, &failure);
     ask_close(&ask);
-    if (record) tell_thread(serve->batches);
+    if (record) batches_wake(serve->batches);
     reply_or_fail(exchange, record, &failure);
 }
 
@@ -192,7 +184,7 @@ static void cancel(struct batches *batches, json_t *record)
     if (!runs) state_put(batches->serve->store, record, NULL);
     pthread_mutex_unlock(&batches->lock);
     if (runs && write(batches->stop, &one, sizeof one) < 0) return; /* it is readable already */
-    tell_thread(batches);
+    batches_wake(batches);
 }
 
 void batches_cancel(struct serve *serve, struct exchange *exchange)

@@ -152,8 +152,10 @@ mf_status serve_begin(struct serve *serve, mf_model *model, mf_error *why)
     if (status == MF_OK) status = experts_new(&serve->experts, serve, why);
     if (status == MF_OK) status = open_scheduler(serve, why);
     if (status == MF_OK && serve->store) status = batches_start(&serve->batches, serve, why);
-    if (status == MF_OK) atomic_store(&serve->phase, SERVE_READY);
-    return status;
+    if (status != MF_OK) return status;
+    atomic_store(&serve->phase, SERVE_READY);
+    batches_wake(serve->batches);
+    return MF_OK;
 }
 
 void serve_close(struct serve *serve, double seconds)
@@ -161,12 +163,13 @@ void serve_close(struct serve *serve, double seconds)
     double until = clock_seconds() + seconds;
 
     if (!serve) return;
+    batches_stop(serve->batches); /* before requests are refused: theirs would be failures */
     atomic_store(&serve->phase, SERVE_CLOSING);
     if (serve->http) http_server_quiesce(serve->http);
     while (serve->registry && registry_active(serve->registry) > 0 && clock_seconds() < until)
         usleep(20000);
-    batches_stop(serve->batches);
     http_server_close(serve->http); /* handlers end, and their jobs with them */
+    batches_free(serve->batches);
     mf_scheduler_close(serve->scheduler);
     experts_free(serve->experts);
     state_store_close(serve->store);

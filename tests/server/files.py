@@ -170,6 +170,17 @@ check(len(results(server, batch["output_file_id"])) == 40, batch)
 second = subprocess.run([program, "serve", "--port", "0", "--state-dir", state],
                         capture_output=True, text=True)
 check(second.returncode == 1 and "another server" in second.stderr, second.stderr)
+
+# Stopped in the middle: what is left is not a failure, the next server answers it.
+batch = server.json("POST", "/v1/batches", {"input_file_id": long["id"],
+                                            "endpoint": "/v1/chat/completions"})
+while server.json("GET", "/v1/batches/" + batch["id"])["request_counts"]["completed"] < 4:
+    time.sleep(0.02)
+server.end()
+server = Server("--state-dir", state)
+batch = server.wait(batch["id"])
+check(batch["request_counts"] == {"total": 40, "completed": 40, "failed": 0}, batch)
+check(len(results(server, batch["output_file_id"])) == 40, batch)
 server.end()
 
 # Files of one key are not there for another.
