@@ -148,6 +148,10 @@ static mf_status fill_options(struct serve_options *out, const struct serve_sett
     if (settings->key) keys->list[keys->count++] = settings->key;
     if (settings->key_file) status = read_key_file(keys, settings->key_file, why);
     out->key_count = keys->count;
+    if (status == MF_OK && settings->key && settings->key[0] == '\0') {
+        report_as_usage();
+        return fail(why, MF_ERR_ARGUMENT, "--api-key is empty: any client would have it");
+    }
     if (status != MF_OK || keys->count > 0 || settings->insecure || is_loopback(out->host))
         return status;
     report_as_usage();

@@ -81,6 +81,8 @@ bool ask_parse(json_t **out, const char *text, size_t length, struct failure *fa
                       "the body is not valid JSON: line %d, column %d: %s", problem.line,
                       problem.column, problem.text);
     if (json_is_object(*out)) return true;
+    json_decref(*out);
+    *out = NULL;
     return refuse(failure, FAILURE_INVALID, NULL, "the body is not a JSON object");
 }
 

@@ -208,6 +208,7 @@ static json_t *answer_whole(struct delivery *delivery, struct failure *failure)
         if (got == JOB_EVENT) collect(delivery, event);
         job_event_free(event);
     }
+    refuse(failure, FAILURE_ENGINE, NULL, "no memory is left for a reply");
     return any_failed(delivery, failure) ? NULL : delivery->writer->whole(delivery);
 }
 

@@ -337,7 +337,7 @@ static bool check_choices(const struct ask *ask, struct failure *failure)
 {
     uint32_t most = ask->serve->options.queue;
 
-    if (ask->choices <= most || ask->choices == 1) return true;
+    if (most == 0 || ask->choices <= most || ask->choices == 1) return true;
     return refuse_code(failure, "invalid_value", ask->prompt_count > 1 ? "prompt" : "n",
                        "%u answers are asked for; this server takes at most %u at a time",
                        ask->choices, most);

@@ -25,7 +25,8 @@ struct serve_options {
     const char *cache;           /* "exact", "reuse" or "off": as the model was opened */
     const char *state_directory; /* of files and batches; NULL: none */
     uint64_t state_limit_bytes;
-    uint32_t parallel, queue;  /* requests that are answered, and that wait, at a time */
+    uint32_t parallel, queue;  /* requests that are answered, and that wait, at a time; queue 0:
+                                  any number */
     double time_limit_seconds; /* of a request; 0: none */
     double max_gap_seconds;    /* 0: the scheduler's own */
     bool strict;               /* refuse what would be noted in x-moeflux-ignored */
