@@ -191,7 +191,7 @@ def case_clients(program, options):
     clients = 64 if options.long else 32
     warm, middle = (10, 15) if options.long else (seconds * 0.2, seconds * 0.5)
     figures = {warm: None, middle: None, seconds: None}
-    # An answer with a schema takes its own memory, which would hide what the others leave behind; and
+    # An answer with a schema takes memory of its own, which would hide what the others leave; and
     # the prefix cache is to be full when measuring begins.
     limit = ["--memory", "128M"] if options.long else []
     with served.Server(program, *limit, *options.serve) as server:
