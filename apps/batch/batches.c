@@ -5,6 +5,7 @@
 #include "common/basics.h"
 #include "batch/files.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@ struct running {
     bool expired;
 };
 
-static void set_status(json_t *record, const char *status)
+void batch_set_status(json_t *record, const char *status)
 {
     char when[32];
 
@@ -59,7 +60,7 @@ static void note_counts(struct batches *batches, const struct batch_counts *coun
     pthread_mutex_unlock(&batches->lock);
 }
 
-static void stop_running(struct batches *batches)
+void batches_interrupt(struct batches *batches)
 {
     uint64_t one = 1;
 
@@ -73,43 +74,77 @@ static void take_progress(void *user, const struct batch_counts *counts)
 
     note_counts(running->batches, counts);
     running->expired = time(NULL) > expires;
-    if (running->expired) stop_running(running->batches);
+    if (running->expired) batches_interrupt(running->batches);
 }
 
 static mf_status begin_lines(void *user, const struct batch_counts *counts, mf_error *why)
 {
     struct running *running = user;
+    struct batches *batches = running->batches;
+    mf_status status = MF_OK;
 
-    note_counts(running->batches, counts);
-    if (strcmp(text_of(running->record, "status"), "in_progress") == 0) return MF_OK;
-    set_status(running->record, "in_progress");
-    return state_put(running->batches->serve->store, running->record, why);
+    note_counts(batches, counts);
+    pthread_mutex_lock(&batches->lock);
+    if (!batches->cancelling && strcmp(text_of(running->record, "status"), "in_progress") != 0) {
+        batch_set_status(running->record, "in_progress");
+        status = state_put(batches->serve->store, running->record, why);
+    }
+    pthread_mutex_unlock(&batches->lock);
+    return status;
 }
 
-/* BATCH.data or BATCH.failed becomes a file of its own, if it has anything. */
-static void publish(struct running *running, const char *ending, const char *member,
-                    const char *purpose)
+/* BATCH.data and BATCH.failed, which become files of their own. */
+static const struct product {
+    const char *ending, *member, *what;
+    char letter;
+} products[] = { { ".data", "output_file_id", "output", 'o' },
+                 { ".failed", "error_file_id", "error", 'e' } };
+
+/* The name of the file follows from that of the batch, so that it is found after a kill. */
+static void name_product(char out[STATE_NAME_CAPACITY], const json_t *record,
+                         const struct product *product)
+{
+    snprintf(out, STATE_NAME_CAPACITY, "file-%.24s%c", text_of(record, "id") + strlen("batch_"),
+             product->letter);
+}
+
+/* Readable by this user alone.  What a server published that was killed before it said so goes
+ * back: its lines are answered already. */
+static void prepare_product(const struct running *running, const struct product *product)
+{
+    struct state_store *store = running->batches->serve->store;
+    char own[STATE_PATH_CAPACITY], made[STATE_PATH_CAPACITY], name[STATE_NAME_CAPACITY];
+
+    name_product(name, running->record, product);
+    state_path(own, store, text_of(running->record, "id"), product->ending);
+    state_path(made, store, name, ".data");
+    if (access(own, F_OK) == 0 || rename(made, own) == 0) return;
+    int fd = open(own, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd >= 0) close(fd);
+}
+
+static void publish(const struct running *running, const struct product *product)
 {
     struct state_store *store = running->batches->serve->store;
     char from[STATE_PATH_CAPACITY], to[STATE_PATH_CAPACITY], name[STATE_NAME_CAPACITY];
     char filename[STATE_NAME_CAPACITY + 16];
     struct stat info;
 
-    state_path(from, store, text_of(running->record, "id"), ending);
+    state_path(from, store, text_of(running->record, "id"), product->ending);
     if (stat(from, &info) != 0) return;
     if (info.st_size == 0) {
         unlink(from);
         return;
     }
-    state_new_name(name, "file-");
+    name_product(name, running->record, product);
     state_path(to, store, name, ".data");
     if (rename(from, to) != 0) return;
     snprintf(filename, sizeof filename, "%s_%s.jsonl", text_of(running->record, "id"),
-             strcmp(member, "output_file_id") == 0 ? "output" : "error");
+             product->what);
     json_t *file =
-        files_record_new(name, running->owner, filename, purpose, (uint64_t)info.st_size);
+        files_record_new(name, running->owner, filename, "batch_output", (uint64_t)info.st_size);
     if (state_put(store, file, NULL) == MF_OK)
-        json_object_set_new(running->record, member, json_string(name));
+        json_object_set_new(running->record, product->member, json_string(name));
     json_decref(file);
 }
 
@@ -128,14 +163,25 @@ static void set_errors(json_t *record, const mf_error *why)
                                   "code", "invalid_file", "message", why->text, "line", "param"));
 }
 
-static void end_batch(struct running *running, const struct batch_counts *counts, const char *how)
+/* False: it could not be written down. */
+static bool end_batch(struct running *running, const struct batch_counts *counts, const char *how)
 {
+    struct batches *batches = running->batches;
+    struct state_store *store = batches->serve->store;
+
     set_counts(running->record, counts);
-    set_status(running->record, "finalizing");
-    publish(running, ".data", "output_file_id", "batch_output");
-    publish(running, ".failed", "error_file_id", "batch_output");
-    set_status(running->record, how);
-    state_put(running->batches->serve->store, running->record, NULL);
+    batch_set_status(running->record, "finalizing");
+    for (size_t i = 0; i < COUNT_OF(products); i++) publish(running, &products[i]);
+    batch_set_status(running->record, how);
+    pthread_mutex_lock(&batches->lock);
+    json_t *told = state_get_new(store, text_of(running->record, "id"), NULL);
+    json_t *when = json_object_get(told, "cancelling_at");
+    if (when) json_object_set(running->record, "cancelling_at", when);
+    json_decref(told);
+    bool done = state_put(store, running->record, NULL) == MF_OK;
+    batches->current[0] = '\0';
+    pthread_mutex_unlock(&batches->lock);
+    return done;
 }
 
 static bool is_cancelling(struct batches *batches)
@@ -146,7 +192,8 @@ static bool is_cancelling(struct batches *batches)
     return cancelling;
 }
 
-static void run_batch(struct batches *batches, json_t *record)
+/* Whether it has ended, and others may follow. */
+static bool run_batch(struct batches *batches, json_t *record)
 {
     struct running running = { .batches = batches, .record = record };
     struct state_store *store = batches->serve->store;
@@ -159,6 +206,7 @@ static void run_batch(struct batches *batches, json_t *record)
     state_path(input, store, text_of(record, "input_file_id"), ".data");
     state_path(output, store, text_of(record, "id"), ".data");
     state_path(failures, store, text_of(record, "id"), ".failed");
+    for (size_t i = 0; i < COUNT_OF(products); i++) prepare_product(&running, &products[i]);
     struct batch_options options = {
         .serve = batches->serve,
         .input = input,
@@ -176,12 +224,12 @@ static void run_batch(struct batches *batches, json_t *record)
     note_counts(batches, &counts);
     if (status != MF_OK) {
         set_errors(record, &why);
-        end_batch(&running, &counts, "failed");
-    } else if (!stopped) {
-        end_batch(&running, &counts, "completed");
-    } else if (is_cancelling(batches) || running.expired) {
-        end_batch(&running, &counts, running.expired ? "expired" : "cancelled");
-    } /* else the server ends: the next one goes on */
+        return end_batch(&running, &counts, "failed");
+    }
+    if (!stopped) return end_batch(&running, &counts, "completed");
+    if (running.expired) return end_batch(&running, &counts, "expired");
+    if (is_cancelling(batches)) return end_batch(&running, &counts, "cancelled");
+    return false; /* the server ends: the next one goes on */
 }
 
 /* ------------------------------------------------------------------------- thread */
@@ -199,8 +247,7 @@ static json_t *next_batch_new(struct batches *batches)
     return found;
 }
 
-/* Makes it the current one, of which batches_cancel tells `stop`; before that it changes the record,
- * which is read once more.  NULL: the server ends. */
+/* Makes it the current one, of which batches_cancel tells `stop`.  NULL: the server ends. */
 static json_t *begin_batch_new(struct batches *batches, const char *name)
 {
     uint64_t count;
@@ -214,7 +261,7 @@ static json_t *begin_batch_new(struct batches *batches, const char *name)
     batches->total = batches->completed = batches->failed = 0;
     bool cancelling = batches->cancelling;
     pthread_mutex_unlock(&batches->lock);
-    if (cancelling) stop_running(batches);
+    if (cancelling) batches_interrupt(batches);
     return record;
 }
 
@@ -238,8 +285,7 @@ static void *run_batches(void *user)
         json_t *record;
         while ((record = next_batch_new(batches))) {
             json_t *current = begin_batch_new(batches, text_of(record, "id"));
-            if (current) run_batch(batches, current);
-            bool ended = current && batch_has_ended(current);
+            bool ended = current && run_batch(batches, current);
             json_decref(current);
             json_decref(record);
             if (!ended) break;
@@ -283,7 +329,7 @@ void batches_stop(struct batches *batches)
     batches->closing = true;
     pthread_cond_signal(&batches->wake);
     pthread_mutex_unlock(&batches->lock);
-    stop_running(batches);
+    batches_interrupt(batches);
     pthread_join(batches->thread, NULL);
 }
 

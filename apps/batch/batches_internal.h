@@ -11,7 +11,7 @@ struct batches {
     struct serve *serve;
     int stop; /* eventfd: the running batch is to end */
     pthread_t thread;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* of what follows, and of changes of a batch's record */
     pthread_cond_t wake;
     bool changed, closing;
     char current[STATE_NAME_CAPACITY]; /* the running batch, or "" */
@@ -20,5 +20,11 @@ struct batches {
 };
 
 bool batch_has_ended(const json_t *record);
+
+/* With the time, as "…_at". */
+void batch_set_status(json_t *record, const char *status);
+
+/* The running batch gives up what it answers. */
+void batches_interrupt(struct batches *batches);
 
 #endif

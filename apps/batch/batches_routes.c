@@ -7,7 +7,6 @@
 
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { DAY_SECONDS = 86400 };
 
@@ -78,9 +77,14 @@ static json_t *create_new(struct serve *serve, struct ask *ask, const char *owne
         return NULL;
     }
     json_t *record = record_new(file, endpoint, owner, json_object_get(ask->body, "metadata"));
-    if (state_put(serve->store, record, &why) == MF_OK) return record;
+    mf_status status =
+        state_has_room(serve->store, json_dumpb(record, NULL, 0, JSON_COMPACT), &why);
+    if (status == MF_OK && state_put(serve->store, record, &why) == MF_OK) return record;
     json_decref(record);
-    refuse_error(failure, &why);
+    if (status == MF_ERR_MEMORY)
+        refuse(failure, FAILURE_TOO_LARGE, NULL, "%s", why.text);
+    else
+        refuse_error(failure, &why);
     return NULL;
 }
 
@@ -171,19 +175,26 @@ void batches_one(struct serve *serve, struct exchange *exchange)
 
 /* ------------------------------------------------------------------------- cancel */
 
+/* Changes the record to what it is then, which may be another than the caller has read. */
 static void cancel(struct batches *batches, json_t *record)
 {
     const char *name = json_string_value(json_object_get(record, "id"));
-    uint64_t one = 1;
 
-    json_object_set_new(record, "status", json_string("cancelling"));
-    json_object_set_new(record, "cancelling_at", json_integer((json_int_t)time(NULL)));
     pthread_mutex_lock(&batches->lock);
-    bool runs = strcmp(batches->current, name) == 0;
-    batches->cancelling |= runs;
-    if (!runs) state_put(batches->serve->store, record, NULL);
+    json_t *now = state_get_new(batches->serve->store, name, NULL);
+    if (now && !batch_has_ended(now)) {
+        if (!json_object_get(now, "cancelling_at")) {
+            batch_set_status(now, "cancelling");
+            state_put(batches->serve->store, now, NULL);
+        }
+        if (strcmp(batches->current, name) == 0) {
+            batches->cancelling = true;
+            batches_interrupt(batches);
+        }
+    }
     pthread_mutex_unlock(&batches->lock);
-    if (runs && write(batches->stop, &one, sizeof one) < 0) return; /* it is readable already */
+    if (now) json_object_update(record, now);
+    json_decref(now);
     batches_wake(batches);
 }
 
@@ -192,6 +203,9 @@ void batches_cancel(struct serve *serve, struct exchange *exchange)
     struct failure failure;
     json_t *record = find_record(serve, exchange, "/cancel", &failure);
 
-    if (record && !batch_has_ended(record)) cancel(serve->batches, record);
+    if (record && !batch_has_ended(record)) {
+        cancel(serve->batches, record);
+        freshen(serve->batches, record);
+    }
     reply_or_fail(exchange, record, &failure);
 }
