@@ -236,19 +236,14 @@ static void reply_content(struct serve *serve, struct exchange *exchange, const 
     char path[STATE_PATH_CAPACITY];
     struct stat info;
     struct failure failure;
-    char *bytes = NULL;
-    ssize_t count = -1;
 
     state_path(path, serve->store, name, ".data");
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd >= 0 && fstat(fd, &info) == 0) bytes = malloc((size_t)info.st_size + 1);
-    if (bytes) count = pread(fd, bytes, (size_t)info.st_size, 0);
-    if (fd >= 0) close(fd);
-    if (count >= 0) {
-        exchange_reply_own(exchange, 200, "application/octet-stream", bytes, (size_t)count);
+    if (fd >= 0 && fstat(fd, &info) == 0) {
+        exchange_reply_file(exchange, 200, "application/octet-stream", fd, (uint64_t)info.st_size);
         return;
     }
-    free(bytes);
+    if (fd >= 0) close(fd);
     no_file(&failure, name);
     failure_reply(exchange, DIALECT_OPENAI, &failure);
 }

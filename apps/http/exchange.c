@@ -176,6 +176,15 @@ void exchange_reply_static(struct exchange *exchange, unsigned status, const cha
         MHD_create_response_from_buffer(length, (void *)(uintptr_t)bytes, MHD_RESPMEM_PERSISTENT));
 }
 
+void exchange_reply_file(struct exchange *exchange, unsigned status, const char *type,
+                         int descriptor, uint64_t length)
+{
+    struct MHD_Response *response = MHD_create_response_from_fd64(length, descriptor);
+
+    if (!response) close(descriptor);
+    set_reply(exchange, status, type, response);
+}
+
 /* libmicrohttpd counts the time in which a handler or `fill` waits as inactivity of the client:
  * its limit is off meanwhile. */
 void exchange_limit_sending(const struct exchange *exchange, bool on)
@@ -247,6 +256,7 @@ enum MHD_Result exchange_queue(struct exchange *exchange)
         if (!exchange->response) return MHD_NO;
     }
     add_headers(exchange);
+    exchange->queued = true;
     return MHD_queue_response(exchange->connection, exchange->status, exchange->response);
 }
 

@@ -52,6 +52,10 @@ void exchange_reply_own(struct exchange *exchange, unsigned status, const char *
 void exchange_reply_static(struct exchange *exchange, unsigned status, const char *type,
                            const void *bytes, size_t length);
 
+/* `length` bytes of a file; takes the descriptor over. */
+void exchange_reply_file(struct exchange *exchange, unsigned status, const char *type,
+                         int descriptor, uint64_t length);
+
 struct exchange_stream {
     /* Appends at least a byte to `out`, waiting for it if need be; false: the stream is over, what
      * was appended is still sent. */

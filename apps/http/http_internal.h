@@ -45,7 +45,7 @@ struct exchange {
     struct byte_list body;
     int spool; /* file of the body; -1: it is in `body` */
     uint64_t body_bytes, body_limit;
-    bool admitted, too_large, replied;
+    bool admitted, too_large, replied, queued;
     struct MHD_Response *response;
     unsigned status;
     char *names[EXTRA_HEADERS_MAX], *values[EXTRA_HEADERS_MAX];

@@ -120,11 +120,14 @@ static enum MHD_Result begin_exchange(struct http_server *server, struct MHD_Con
     connection_enter(server, exchange->entry, PHASE_BODY);
     exchange->admitted = server->options.admit(server->options.user, exchange);
     const char *length = exchange_header(exchange, "Content-Length");
-    if (exchange->admitted && length && strtoull(length, NULL, 10) > exchange->body_limit) {
-        exchange->admitted = false;
-        server->options.oversize(server->options.user, exchange);
-    }
-    if (exchange->admitted) return MHD_YES;
+    unsigned long long declared = length ? strtoull(length, NULL, 10) : 0;
+    exchange->too_large = declared > exchange->body_limit;
+    if (exchange->admitted && !exchange->too_large) return MHD_YES;
+    /* A client that sends its body unasked reads the refusal after that: a connection that is closed
+     * before is reset. */
+    if (!exchange_header(exchange, "Expect") && declared / 2 <= exchange->body_limit)
+        return MHD_YES;
+    if (exchange->admitted) server->options.oversize(server->options.user, exchange);
     connection_enter(server, exchange->entry, PHASE_HANDLING);
     /* The body is not read: no further request can follow on this connection. */
     exchange_add_header(exchange, "Connection", "close");
@@ -136,6 +139,7 @@ static bool keep_body(struct exchange *exchange, const char *bytes, size_t count
     if (exchange->spool < 0) return byte_list_append(&exchange->body, bytes, count, NULL) == MF_OK;
     while (count > 0) {
         ssize_t written = write(exchange->spool, bytes, count);
+        if (written < 0 && errno == EINTR) continue;
         if (written <= 0) return false;
         bytes += written;
         count -= (size_t)written;
@@ -149,8 +153,9 @@ static enum MHD_Result take_body(struct exchange *exchange, const char *bytes, s
 {
     exchange->body_bytes += count;
     exchange->too_large |= exchange->body_bytes > exchange->body_limit;
-    if (!exchange->too_large && !keep_body(exchange, bytes, count)) exchange->too_large = true;
-    return exchange->body_bytes > 2 * exchange->body_limit ? MHD_NO : MHD_YES;
+    if (exchange->admitted && !exchange->too_large && !keep_body(exchange, bytes, count))
+        exchange->too_large = true;
+    return exchange->body_bytes / 2 > exchange->body_limit ? MHD_NO : MHD_YES;
 }
 
 static enum MHD_Result take_request(void *user, struct MHD_Connection *connection, const char *path,
@@ -167,8 +172,9 @@ static enum MHD_Result take_request(void *user, struct MHD_Connection *connectio
         *count = 0;
         return take_body(exchange, bytes, taken);
     }
-    if (exchange->replied) return MHD_YES;
+    if (exchange->queued) return MHD_YES;
     connection_enter(server, exchange->entry, PHASE_HANDLING);
+    if (!exchange->admitted) return exchange_queue(exchange);
     exchange_limit_sending(exchange, false);
     if (exchange->too_large)
         server->options.oversize(server->options.user, exchange);

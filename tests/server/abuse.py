@@ -155,6 +155,15 @@ def large_body():
             going = send(connection, chunk)
             sent += len(chunk)
         expect("chunks without end", status_of(receive(connection)), {0, 400, 413})
+    # Refused while it is being sent: the client reads why, and the connection serves on.
+    for kind, size, status in (("application/json", 40 << 20, 413), ("text/plain", 20 << 20, 415)):
+        refused = head(more=(f"Content-Type: {kind}", f"Content-Length: {size}")) + b" " * size
+        with connect() as connection:
+            connection.sendall(refused)
+            connection.sendall(head("/health", "GET", more=("Connection: close",)))
+            data = receive(connection)
+        expect(f"{size >> 20} MiB of {kind}", status_of(data), {status})
+        check(data.count(b"HTTP/1.1 200") == 1, f"no answer after {size >> 20} MiB of {kind}")
 
 
 def many_headers():
