@@ -262,6 +262,16 @@ static void read_record(struct state_store *store, const char *path, const char 
     json_decref(record);
 }
 
+/* Made by state_new_name: a directory that is used by mistake loses no files. */
+static bool is_own_name(const char *name)
+{
+    static const char *const prefixes[] = { "batch_", "file-", "upload-" };
+
+    for (size_t i = 0; i < COUNT_OF(prefixes); i++)
+        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0) return true;
+    return false;
+}
+
 static mf_status read_directory(struct state_store *store, mf_error *why)
 {
     char path[STATE_PATH_CAPACITY];
@@ -271,11 +281,28 @@ static mf_status read_directory(struct state_store *store, mf_error *why)
     if (!directory) return fail_errno(why, MF_ERR_IO, errno, "open %.256s", store->directory);
     while ((entry = readdir(directory))) {
         state_path(path, store, entry->d_name, "");
-        if (has_ending(entry->d_name, ".new")) unlink(path);
+        if (is_own_name(entry->d_name) && has_ending(entry->d_name, ".new")) unlink(path);
         if (has_ending(entry->d_name, ".json")) read_record(store, path, entry->d_name);
     }
     closedir(directory);
     return MF_OK;
+}
+
+static mf_status make_directory(const char *directory, mf_error *why)
+{
+    struct stat info;
+
+    if (mkdir(directory, 0700) != 0 && errno != EEXIST)
+        return fail_errno(why, MF_ERR_IO, errno, "make %.256s", directory);
+    if (stat(directory, &info) != 0)
+        return fail_errno(why, MF_ERR_IO, errno, "open %.256s", directory);
+    if (!S_ISDIR(info.st_mode))
+        return fail(why, MF_ERR_ARGUMENT, "%.256s is no directory", directory);
+    if (!(info.st_mode & S_IWOTH)) return MF_OK;
+    return fail(why, MF_ERR_ARGUMENT,
+                "every user of this machine may change the directory %.256s (mode %o): one that "
+                "only yours may change is expected, as by chmod 700",
+                directory, info.st_mode & 07777);
 }
 
 static mf_status lock_directory(struct state_store *store, mf_error *why)
@@ -305,8 +332,7 @@ mf_status state_store_open(struct state_store **out, const char *directory, uint
     if (!store->directory || !store->records) status = fail_memory(why, 1);
     if (status == MF_OK && strlen(directory) >= PATH_CAPACITY)
         status = fail(why, MF_ERR_ARGUMENT, "the path of --state-dir is too long");
-    if (status == MF_OK && mkdir(directory, 0700) != 0 && errno != EEXIST)
-        status = fail_errno(why, MF_ERR_IO, errno, "make %.256s", directory);
+    if (status == MF_OK) status = make_directory(directory, why);
     if (status == MF_OK) status = lock_directory(store, why);
     if (status == MF_OK) status = read_directory(store, why);
     if (status == MF_OK)

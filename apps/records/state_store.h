@@ -2,7 +2,7 @@
  *
  *     NAME.json   a record: {"id":NAME,"owner":…,…}     NAME.data   the bytes of a file
  *     lock        held while a server uses the directory
- *     *.new       a file that is being written; removed at the next opening
+ *     NAME.new    a file that is being written; removed at the next opening
  *
  * A record appears, changes and goes as a whole: it is written under another name, synced and
  * renamed.  A file's record is written after its bytes and removed before them.  Names are made
@@ -20,7 +20,8 @@ struct state_store;
 
 enum { STATE_NAME_CAPACITY = 48, STATE_PATH_CAPACITY = 4096 + 64 };
 
-/* Makes the directory if it is not there (mode 0700).  MF_ERR_BUSY: another server uses it. */
+/* Makes the directory if it is not there (mode 0700); one that every user may change is refused.
+ * MF_ERR_BUSY: another server uses it. */
 mf_status state_store_open(struct state_store **out, const char *directory, uint64_t limit_bytes,
                            mf_error *why);
 void state_store_close(struct state_store *store); /* NULL is legal */

@@ -70,11 +70,17 @@ void serve_handle(void *user, struct exchange *exchange)
 
 void serve_oversize(void *user, struct exchange *exchange)
 {
+    const struct serve *serve = user;
     const struct route *route = exchange_user(exchange);
     struct failure failure;
 
-    (void)user;
-    refuse(&failure, FAILURE_TOO_LARGE, NULL, "the body is larger than %d MiB", BODY_LIMIT >> 20);
+    if (route->flags & ROUTE_UPLOAD)
+        refuse(&failure, FAILURE_TOO_LARGE, NULL,
+               "the file is larger than --state-limit, %llu MiB, or its disk is full",
+               (unsigned long long)serve->options.state_limit_bytes >> 20);
+    else
+        refuse(&failure, FAILURE_TOO_LARGE, NULL, "the body is larger than %d MiB",
+               BODY_LIMIT >> 20);
     failure_reply(exchange, route_dialect(route, exchange), &failure);
 }
 
@@ -127,13 +133,13 @@ mf_status serve_open(struct serve **out, const struct serve_options *options, mf
     serve->options = *options;
     pthread_mutex_init(&serve->scoring, NULL);
     serve->started = clock_seconds();
-    status = reasoning_key_load(serve->secret, options->state_directory, why);
-    if (status == MF_OK) status = metrics_new(&serve->metrics, why);
+    status = metrics_new(&serve->metrics, why);
     if (status == MF_OK) status = registry_new(&serve->registry, why);
     if (status == MF_OK) status = recall_new(&serve->recall, why);
     if (status == MF_OK && options->state_directory)
         status = state_store_open(&serve->store, options->state_directory,
                                   options->state_limit_bytes, why);
+    if (status == MF_OK) status = reasoning_key_load(serve->secret, options->state_directory, why);
     if (status == MF_OK && options->host) status = open_http(serve, why);
     if (status == MF_OK)
         *out = serve;

@@ -148,8 +148,12 @@ batch = server.json("POST", "/v1/batches", {"input_file_id": long["id"],
 server.json("DELETE", "/v1/files/" + long["id"], status=409)
 while server.json("GET", "/v1/batches/" + batch["id"])["request_counts"]["completed"] == 0:
     time.sleep(0.02)
-server.json("POST", "/v1/batches/%s/cancel" % batch["id"])
+for _ in range(2):
+    batch = server.json("POST", "/v1/batches/%s/cancel" % batch["id"])
+    check(batch["status"] in ("cancelling", "cancelled") and batch["cancelling_at"], batch)
 batch = server.wait(batch["id"], "cancelled")
+again = server.json("POST", "/v1/batches/%s/cancel" % batch["id"])
+check(again == batch and batch["cancelling_at"], (again, batch))
 count = batch["request_counts"]["completed"]
 check(0 < count < 40 and len(results(server, batch["output_file_id"])) == count, batch)
 check(server.json("DELETE", "/v1/files/" + file["id"])["deleted"], "deleting")
@@ -163,8 +167,11 @@ while server.json("GET", "/v1/batches/" + batch["id"])["request_counts"]["comple
 server.end(signal.SIGKILL)
 with open(os.path.join(state, "file-torn.new"), "w") as torn:
     torn.write("{")
+with open(os.path.join(state, "notes.new"), "w") as foreign:
+    foreign.write("of somebody else")
 server = Server("--state-dir", state)
 check(not os.path.exists(os.path.join(state, "file-torn.new")), "an unfinished file is left")
+check(os.path.exists(os.path.join(state, "notes.new")), "a file of somebody else is gone")
 batch = server.wait(batch["id"])
 check(len(results(server, batch["output_file_id"])) == 40, batch)
 second = subprocess.run([program, "serve", "--port", "0", "--state-dir", state],
@@ -181,7 +188,32 @@ server = Server("--state-dir", state)
 batch = server.wait(batch["id"])
 check(batch["request_counts"] == {"total": 40, "completed": 40, "failed": 0}, batch)
 check(len(results(server, batch["output_file_id"])) == 40, batch)
+_, written = server.ask("GET", "/v1/files/%s/content" % batch["output_file_id"])
 server.end()
+
+# Killed after the results had become a file, before the batch said so: they are not made again.
+path = os.path.join(state, batch["id"] + ".json")
+with open(path) as file:
+    record = json.load(file)
+with open(path, "w") as file:
+    json.dump({**record, "status": "in_progress"}, file)
+server = Server("--state-dir", state)
+batch = server.wait(batch["id"])
+check(server.ask("GET", "/v1/files/%s/content" % batch["output_file_id"])[1] == written,
+      "results were made again")
+check(os.stat(os.path.join(state, batch["output_file_id"] + ".data")).st_mode & 0o77 == 0,
+      "other users may read results")
+server.end()
+
+# A directory that others may change is refused, and so is a key that is none.
+shared = os.path.join(home, "shared")
+os.mkdir(shared)
+os.chmod(shared, 0o777)
+for options, word in (("--state-dir", shared), "chmod 700"), (("--api-key", ""), "empty"):
+    ended = subprocess.run([program, "serve", "--port", "0", *options], capture_output=True,
+                           text=True)
+    check(ended.returncode in (1, 2) and word in ended.stderr, (options, ended))
+check(os.listdir(shared) == [], "a file in a directory that was refused")
 
 # Files of one key are not there for another.
 keys = os.path.join(home, "keys")
