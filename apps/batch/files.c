@@ -161,10 +161,8 @@ static json_t *keep_file(struct serve *serve, struct exchange *exchange, int spo
     files_owner(owner, serve, guard_owner(serve, exchange));
     json_t *record =
         files_record_new(name, owner, upload->filename, "batch", upload->file.content_length);
-    mf_status status = state_has_room(serve->store, upload->file.content_length, &why);
-    if (status == MF_OK)
-        status =
-            state_write_data(serve->store, name, spool, offset, upload->file.content_length, &why);
+    mf_status status =
+        state_write_data(serve->store, name, spool, offset, upload->file.content_length, &why);
     if (status == MF_OK) status = state_put(serve->store, record, &why);
     if (status == MF_OK) return files_public_new(record);
     json_decref(record);

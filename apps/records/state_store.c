@@ -17,8 +17,9 @@ struct state_store {
     char *directory;
     uint64_t limit_bytes;
     int lock_file;
-    pthread_mutex_t lock; /* of the records */
-    json_t *records;      /* object: by name */
+    pthread_mutex_t writing; /* of files: one at a time, so that they keep to the limit together */
+    pthread_mutex_t lock;    /* of the records */
+    json_t *records;         /* object: by name */
 };
 
 void state_new_name(char out[STATE_NAME_CAPACITY], const char *prefix)
@@ -113,11 +114,16 @@ mf_status state_write_data(struct state_store *store, const char *name, int from
                            uint64_t count, mf_error *why)
 {
     int fd;
-    mf_status status = create_file(&fd, store, name, why);
 
-    if (status != MF_OK) return status;
-    status = copy_bytes(fd, from, offset, count, why);
-    return finish_file(store, fd, name, ".data", status, why);
+    pthread_mutex_lock(&store->writing);
+    mf_status status = state_has_room(store, count, why);
+    if (status == MF_OK) status = create_file(&fd, store, name, why);
+    if (status == MF_OK) {
+        status = copy_bytes(fd, from, offset, count, why);
+        status = finish_file(store, fd, name, ".data", status, why);
+    }
+    pthread_mutex_unlock(&store->writing);
+    return status;
 }
 
 int state_spool(const struct state_store *store)
@@ -235,7 +241,7 @@ mf_status state_has_room(struct state_store *store, uint64_t bytes, mf_error *wh
 {
     uint64_t used = used_bytes(store);
 
-    if (used + bytes <= store->limit_bytes) return MF_OK;
+    if (used <= store->limit_bytes && bytes <= store->limit_bytes - used) return MF_OK;
     return fail(why, MF_ERR_MEMORY,
                 "%llu bytes do not fit: --state-dir holds %llu of at most %llu bytes",
                 (unsigned long long)bytes, (unsigned long long)used,
@@ -324,6 +330,7 @@ mf_status state_store_open(struct state_store **out, const char *directory, uint
 
     *out = NULL;
     if (!store) return fail_memory(why, sizeof *store);
+    pthread_mutex_init(&store->writing, NULL);
     pthread_mutex_init(&store->lock, NULL);
     store->lock_file = -1;
     store->limit_bytes = limit_bytes;
@@ -348,6 +355,7 @@ void state_store_close(struct state_store *store)
     if (store->lock_file >= 0) close(store->lock_file);
     json_decref(store->records);
     free(store->directory);
+    pthread_mutex_destroy(&store->writing);
     pthread_mutex_destroy(&store->lock);
     free(store);
 }

@@ -51,7 +51,7 @@ json_t *state_list_new(struct state_store *store, const char *prefix, const char
 /* A descriptor of a file without a name, for bytes that arrive; -1: none. */
 int state_spool(const struct state_store *store);
 
-/* DIRECTORY/NAME.data with bytes of `from`, synced. */
+/* DIRECTORY/NAME.data with bytes of `from`, synced; MF_ERR_MEMORY: they are beyond the limit. */
 mf_status state_write_data(struct state_store *store, const char *name, int from, uint64_t offset,
                            uint64_t count, mf_error *why);
 

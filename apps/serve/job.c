@@ -5,6 +5,7 @@
 #include "serve/request_log.h"
 
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -467,6 +468,7 @@ enum job_wait job_next(struct job *job, double seconds, struct job_event **out)
         double now = clock_seconds(), left = until - now;
         if (limit > 0 && now - job->submitted > limit) return JOB_LATE;
         if (left <= 0) return JOB_QUIET;
+        if (limit > 0) left = fmin(left, limit - (now - job->submitted));
         if (is_given_up(job, left)) return JOB_GONE;
     }
 }

@@ -33,8 +33,13 @@ static bool is_ready(const struct serve *serve, struct failure *failure)
 static bool prepare_body(const struct serve *serve, struct exchange *exchange,
                          const struct route *route, struct failure *failure)
 {
+    const char *length = exchange_header(exchange, "Content-Length");
+    mf_error why = { .text = "" };
+
     if (!(route->flags & ROUTE_UPLOAD)) return true;
     if (!serve->store) return refuse_no_store(failure);
+    if (length && state_has_room(serve->store, strtoull(length, NULL, 10), &why) != MF_OK)
+        return refuse(failure, FAILURE_TOO_LARGE, NULL, "%s", why.text);
     int spool = state_spool(serve->store);
     if (spool < 0)
         return refuse(failure, FAILURE_ENGINE, NULL, "no file can be made in --state-dir");
