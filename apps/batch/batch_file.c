@@ -78,7 +78,7 @@ static mf_status read_done(struct batch_output *output, const struct batch_input
         size_t count = (size_t)(newline - text) - *end;
         json_t *result = json_loadb(text + *end, count, 0, NULL);
         const char *id = json_string_value(json_object_get(result, "custom_id"));
-        bool known = id && json_object_get(input->ids, id);
+        bool known = id && json_object_get(input->ids, id) && json_object_get(result, "response");
         if (known) json_object_set_new(output->done, id, json_true());
         json_decref(result);
         if (!known)

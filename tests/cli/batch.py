@@ -152,5 +152,12 @@ for lines, sentence in [(["{"], "line 1"), ([questions[0], questions[0]], "line 
 run = batch(write("foreign", [chat("other", "hi")]), "out")
 check(run.returncode == 1 and "not of these requests" in run.stderr, run.stderr)
 check(len(results("out")) == 17, "the other batch lost results")
+
+# Several answers to one line; the file of requests is none of results.
+run = batch(write("two", [chat("two", "hi", n=2, max_tokens=3)]), "two.out")
+check(run.returncode == 0, run.stderr)
+check(len(results("two.out")["two"]["response"]["body"]["choices"]) == 2, "n is 2")
+run = batch(path("two"), "two")
+check(run.returncode == 1 and "not of these requests" in run.stderr, run.stderr)
 check(subprocess.run([program, "batch", path("in")], capture_output=True).returncode == 2, "no -o")
 print("batch: all right")
