@@ -231,8 +231,11 @@ static mf_status context_new(json_t **out, const mf_text *text, const mf_chat_op
     *out = status == MF_OK ? json_object() : NULL;
     if (status == MF_OK && !*out) status = fail_memory(why, sizeof **out);
     if (status == MF_OK) {
-        if (text->parts.bos) json_object_set(*out, "bos_token", text->parts.bos);
-        if (text->parts.eos) json_object_set(*out, "eos_token", text->parts.eos);
+        /* Copies: threads render at the same time, and counts of references would be shared. */
+        if (text->parts.bos)
+            json_object_set_new(*out, "bos_token", json_deep_copy(text->parts.bos));
+        if (text->parts.eos)
+            json_object_set_new(*out, "eos_token", json_deep_copy(text->parts.eos));
         json_object_set(*out, "messages", messages);
         if (tools)
             json_object_set(*out, "tools", tools);
