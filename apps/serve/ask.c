@@ -44,13 +44,16 @@ static uint64_t client_of(const struct exchange *exchange, const json_t *body)
     return hash | 1;
 }
 
-enum { DEPTH_MAX = 64 };
+/* A value of two bytes takes a hundred when it is read. */
+enum { DEPTH_MAX = 64, VALUES_MAX = 1 << 20 };
 
-/* Brackets that are open at a time, outside strings. */
-static size_t depth_of(const char *text, size_t length)
+/* Brackets that are open at a time, outside strings; *values: at least as many as values in them. */
+static size_t depth_of(size_t *values, const char *text, size_t length)
 {
     size_t depth = 0, deepest = 0;
     bool quoted = false;
+
+    *values = 0;
 
     for (size_t i = 0; i < length; i++) {
         if (quoted) {
@@ -61,6 +64,7 @@ static size_t depth_of(const char *text, size_t length)
             continue;
         }
         if (text[i] == '"') quoted = true;
+        *values += text[i] == ',' || text[i] == '{' || text[i] == '[';
         if (text[i] == '{' || text[i] == '[') deepest = max_size(deepest, ++depth);
         if ((text[i] == '}' || text[i] == ']') && depth > 0) depth--;
     }
@@ -70,11 +74,15 @@ static size_t depth_of(const char *text, size_t length)
 bool ask_parse(json_t **out, const char *text, size_t length, struct failure *failure)
 {
     json_error_t problem;
+    size_t values;
 
     if (length == 0) return refuse(failure, FAILURE_INVALID, NULL, "the body is empty");
-    if (depth_of(text, length) > DEPTH_MAX)
+    if (depth_of(&values, text, length) > DEPTH_MAX)
         return refuse(failure, FAILURE_INVALID, NULL,
                       "the body nests deeper than %d levels of arrays and objects", DEPTH_MAX);
+    if (values > VALUES_MAX)
+        return refuse(failure, FAILURE_INVALID, NULL, "the body has more than %d JSON values",
+                      VALUES_MAX);
     *out = json_loadb(text, length, JSON_REJECT_DUPLICATES, &problem);
     if (!*out)
         return refuse(failure, FAILURE_INVALID, NULL,

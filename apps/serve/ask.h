@@ -71,7 +71,7 @@ struct ask {
     struct byte_list notes; /* names of fields that were ignored, with commas */
 };
 
-/* The object that a body is, which the caller owns; nested 64 deep at most. */
+/* The object that a body is, which the caller owns; nested 64 deep at most, and of a million values. */
 bool ask_parse(json_t **out, const char *text, size_t length, struct failure *failure);
 
 /* Without a connection: takes the body over. */

@@ -188,6 +188,13 @@ def deep_json():
             for closed in (True, False):
                 body = left * depth + (b"1" + right * depth if closed else b"")
                 expect(f"JSON {depth} deep", exchange(request(body))[0], {400, 413})
+    for many in (b"[],", b"{},", b"0,"):
+        body = b'{"messages":[' + many * 2_000_000 + b"0]}"
+        status, reply = exchange(request(body))
+        expect("millions of values", status, {400})
+        check(b"JSON values" in reply, f"millions of values: {reply[-200:]!r}")
+    _, reply = exchange(request(chat("[,{" * 1_000_000, bad=1)))
+    check(b"unknown_parameter" in reply, f"commas in a text are values: {reply[-200:]!r}")
     value = {}
     for _ in range(60):
         value = {"type": "object", "properties": {"a": value}}
