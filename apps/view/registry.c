@@ -21,7 +21,8 @@ struct record {
     uint32_t owner;
     enum record_state state;
     uint32_t prompt_tokens, read, answer_tokens;
-    double begun; /* clock */
+    uint32_t left; /* answers that have not ended */
+    double begun;  /* clock */
     time_t started;
     bool released;
     mf_request_result result;
@@ -63,6 +64,7 @@ struct record *registry_begin(struct registry *registry, const struct ask *ask,
     record->client = ask->client;
     record->owner = ask->owner;
     record->prompt_tokens = prompt_tokens;
+    record->left = ask->choices;
     record->begun = clock_seconds();
     record->started = time(NULL);
     pthread_mutex_lock(&registry->lock);
@@ -96,13 +98,13 @@ void registry_end(struct registry *registry, struct record *record, const mf_req
 {
     if (!record) return;
     pthread_mutex_lock(&registry->lock);
-    record->state = RECORD_ENDED;
+    if (--record->left == 0) record->state = RECORD_ENDED;
     record->result = *result;
     record->result.stop = NULL; /* borrowed from the request */
     pthread_mutex_unlock(&registry->lock);
 }
 
-/* The oldest ones that have ended are forgotten. */
+/* The oldest ones that have ended are forgotten, and those that were refused. */
 static void forget_old(struct registry *registry)
 {
     struct record **at = &registry->records;
@@ -110,8 +112,9 @@ static void forget_old(struct registry *registry)
 
     while (*at) {
         struct record *record = *at;
-        ended += record->released;
-        if (!record->released || ended <= RECENT_MAX) {
+        bool refused = record->released && record->result.finish == MF_FINISH_NONE;
+        ended += record->released && !refused;
+        if (!record->released || (!refused && ended <= RECENT_MAX)) {
             at = &record->next;
             continue;
         }
