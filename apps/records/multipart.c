@@ -62,6 +62,20 @@ static bool read_head(struct multipart_part *out, const char *head, size_t lengt
     return false;
 }
 
+/* Where the part ends: a line with the boundary and nothing else of a name. */
+static const char *find_end(const char *content, const char *end, const char *between)
+{
+    const char *next = content;
+
+    while ((next = find(next, (size_t)(end - next), between))) {
+        const char *behind = next + strlen(between);
+        if (end - behind >= 2 && (memcmp(behind, "\r\n", 2) == 0 || memcmp(behind, "--", 2) == 0))
+            return next;
+        next = behind;
+    }
+    return NULL;
+}
+
 bool multipart_next(struct multipart_part *out, size_t *at, const char *body, size_t length,
                     const char *boundary)
 {
@@ -76,7 +90,7 @@ bool multipart_next(struct multipart_part *out, size_t *at, const char *body, si
     const char *blank = find(head, (size_t)(end - head), "\r\n\r\n");
     if (!blank || !read_head(out, head, (size_t)(blank - head))) return false;
     out->content = blank + 4;
-    const char *next = find(out->content, (size_t)(end - out->content), between);
+    const char *next = find_end(out->content, end, between);
     if (!next) return false;
     out->content_length = (size_t)(next - out->content);
     *at = (size_t)(next + 2 - body);

@@ -114,6 +114,17 @@ check(status == 400 and other["error"]["param"] == "purpose", other)
 status, other, _ = server.upload([chat("big", "word " * 300000)])
 check(status == 413, (status, other))
 
+# A line that only begins like the boundary belongs to the file.
+content = b"first\r\n--XyZ2\r\nlast"
+head = b'--XyZ\r\nContent-Disposition: form-data; name='
+found, data = server.ask("POST", "/v1/files", head + b'"purpose"\r\n\r\nbatch\r\n' + head
+                         + b'"file"; filename="a"\r\n\r\n' + content + b"\r\n--XyZ--\r\n",
+                         Content_Type="multipart/form-data; boundary=XyZ")
+check(found == 200, (found, data))
+part = json.loads(data)["id"]
+check(server.ask("GET", "/v1/files/%s/content" % part)[1] == content, "a file is cut off")
+server.json("DELETE", "/v1/files/" + part)
+
 # A batch: results in one file, failures in the other.
 batch = server.json("POST", "/v1/batches", {"input_file_id": file["id"], "completion_window": "24h",
                                             "endpoint": "/v1/chat/completions",
