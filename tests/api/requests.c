@@ -287,7 +287,7 @@ static void a_full_pool_parks_requests_and_loses_nothing(void)
         end_talk(&talks[i]);
     }
     CHECK(parked > 0 && stats_of(scheduler).parked_times == parked);
-    CHECK(stats_of(scheduler).parked == 0 && stats_of(scheduler).ended[MF_FINISH_LENGTH] == 4);
+    CHECK(stats_of(scheduler).parked == 0 && stats_of(scheduler).ended[MF_FINISH_LENGTH] == PARKED);
     mf_scheduler_close(scheduler);
     mf_model_close(model);
 }

@@ -27,7 +27,8 @@ static void no_arguments_show_what_can_be_done(void **state)
 /* Commands that open no model have options of their own only. */
 static bool opens_a_model(const char *command)
 {
-    return strcmp(command, "simulate") != 0 && strcmp(command, "cache") != 0;
+    return strcmp(command, "simulate") != 0 && strcmp(command, "cache") != 0 &&
+           strcmp(command, "connect") != 0;
 }
 
 static void every_command_has_help_with_examples(void **state)
