@@ -290,7 +290,7 @@ struct text {
 static void make_prompt(struct random_text *random, struct text *out, const struct text *texts)
 {
     const struct text *from = &texts[random_below(random, TEXTS)];
-    uint32_t shared = random_below(random, from->count + 1);
+    uint32_t shared = random_below(random, (uint32_t)min_size(from->count + 1, PROMPT));
     *out = (struct text){ .count = shared + 1 + random_below(random, PROMPT - shared) };
     if (out->count > PROMPT) out->count = PROMPT;
     memcpy(out->tokens, from->tokens, shared * sizeof *out->tokens);
