@@ -9,7 +9,7 @@
 struct mf_constraint {
     const mf_allocator *allocator;
     struct grammar *grammar;
-    struct grammar_vocabulary *vocabulary;
+    struct grammar_vocabulary *vocabulary; /* its own; NULL: that of the model */
     struct grammar_matcher *matcher;
 };
 
@@ -54,21 +54,50 @@ static mf_status read_form(struct answer_form *out, const mf_model *model,
     return status == MF_OK ? read_choice(out, options, why) : status;
 }
 
-static mf_status open_parts(mf_constraint *constraint, const mf_model *model,
-                            const struct answer_form *form, mf_error *why)
+static mf_status vocabulary_new(struct grammar_vocabulary **out, const mf_model *model,
+                                const struct output_family *family, mf_error *why)
 {
     struct answer_tokens tokens = { .tokenizer = model->text.parts.tokenizer,
-                                    .family = form->family,
+                                    .family = family,
                                     .usable = model_usable_tokens(&model->model),
                                     .end_tokens = model->model.config.end_tokens,
                                     .end_count = model->model.config.end_token_count };
+    return answer_vocabulary_new(out, &model->engine->allocator, &tokens, why);
+}
+
+/* The model keeps the vocabulary of the first family that is asked for, nearly always its own.  For
+ * another family `own` is made. */
+static mf_status find_vocabulary(const struct grammar_vocabulary **out,
+                                 struct grammar_vocabulary **own, mf_model *model,
+                                 const struct output_family *family, mf_error *why)
+{
+    mf_status status = MF_OK;
+    pthread_mutex_lock(&model->vocabulary_lock);
+    if (!model->vocabulary) {
+        status = vocabulary_new(&model->vocabulary, model, family, why);
+        model->vocabulary_family = family;
+    }
+    bool shared = model->vocabulary_family == family;
+    *out = model->vocabulary;
+    pthread_mutex_unlock(&model->vocabulary_lock);
+    if (status != MF_OK || shared) return status;
+    status = vocabulary_new(own, model, family, why);
+    *out = *own;
+    return status;
+}
+
+static mf_status open_parts(mf_constraint *constraint, const mf_model *model,
+                            const struct answer_form *form, mf_error *why)
+{
     const mf_allocator *allocator = constraint->allocator;
+    const struct grammar_vocabulary *vocabulary;
     mf_status status = answer_grammar_new(&constraint->grammar, allocator, form, why);
     if (status == MF_OK)
-        status = answer_vocabulary_new(&constraint->vocabulary, allocator, &tokens, why);
+        status = find_vocabulary(&vocabulary, &constraint->vocabulary, (mf_model *)(uintptr_t)model,
+                                 form->family, why);
     if (status != MF_OK) return status;
-    return grammar_matcher_new(&constraint->matcher, allocator, constraint->grammar,
-                               constraint->vocabulary, why);
+    return grammar_matcher_new(&constraint->matcher, allocator, constraint->grammar, vocabulary,
+                               why);
 }
 
 mf_status mf_constraint_open(mf_constraint **out, const mf_model *model,

@@ -51,6 +51,11 @@ struct mf_model {
     struct prefix_disk disk;      /* and its directory; store NULL: memory only */
     pthread_mutex_t fingerprint_lock;
     char fingerprint[33]; /* of the weights; "": not yet asked for */
+    /* Tokens as constraints on answers see them, in the syntax of `vocabulary_family`; NULL: not yet
+     * asked for. */
+    pthread_mutex_t vocabulary_lock;
+    struct grammar_vocabulary *vocabulary;
+    const struct output_family *vocabulary_family;
 };
 
 struct mf_sequence {

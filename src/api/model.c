@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "grammar/vocabulary.h"
 #include "model/config_checks.h"
 
 /* A choice by name: names[i] makes *out i + 1, NULL makes it 0. */
@@ -163,6 +164,7 @@ mf_status api_model_open(mf_model **out, mf_engine *engine, const char *path,
     model->engine = engine;
     model->kv_format = kv_format;
     pthread_mutex_init(&model->fingerprint_lock, NULL);
+    pthread_mutex_init(&model->vocabulary_lock, NULL);
     model->memory_bytes = api_memory_limit(engine, options->memory_bytes);
 
     struct model_source source = { .files = &engine->files,
@@ -217,6 +219,8 @@ void mf_model_close(mf_model *model)
     model_close(&model->model);
     model_text_clear(&model->text.parts);
     pthread_mutex_destroy(&model->fingerprint_lock);
+    pthread_mutex_destroy(&model->vocabulary_lock);
+    grammar_vocabulary_free(model->vocabulary);
     engine->allocator.release(engine->allocator.user, model, sizeof *model);
 }
 

@@ -27,8 +27,11 @@
 
 #include <stdlib.h>
 
+/* Tables begin with 1/16 of their sizes, and grow by the factor 4. */
 enum {
-    ENTRY_CAPACITY = 1 << 14,
+    ENTRIES_MAX = 1 << 14,
+    REDUCTION_FIRST = 4,
+    REDUCTION_STEP = 2,
     EXIT_LIMIT = 1 << 16,
     CUT_FRAMES = 32, /* a piece has at most this many returns */
 };
@@ -46,7 +49,7 @@ struct mask_scratch {
     uint32_t exits[EXIT_LIMIT];
     struct cut_place cut[PLACE_LIMIT];
     struct grammar_place piece[PLACE_LIMIT];
-    size_t pool_capacity, words;
+    size_t words;
     uint64_t bitmap[]; /* [words] */
 };
 
@@ -62,10 +65,41 @@ static size_t alike_bytes(const struct grammar *grammar)
     return grammar->node_count * sizeof(uint32_t);
 }
 
-/* Room for 256 bitmaps, or 8 MB where the vocabulary is small. */
-static size_t pool_entries(size_t words)
+static size_t entry_capacity(const struct grammar_masks *masks)
 {
-    return max_size(256 * words * 2, 2 << 20);
+    return ENTRIES_MAX >> masks->reduction;
+}
+
+/* At most room for 256 bitmaps, or 8 MB where the vocabulary is small. */
+static size_t pool_capacity(const struct grammar_masks *masks)
+{
+    size_t words = masks->vocabulary->mask_words;
+    return max_size(256 * words * 2, 2 << 20) >> masks->reduction;
+}
+
+static size_t entry_bytes(const struct grammar_masks *masks)
+{
+    return entry_capacity(masks) * sizeof *masks->entries;
+}
+
+static size_t pool_bytes(const struct grammar_masks *masks)
+{
+    return pool_capacity(masks) * sizeof *masks->pool;
+}
+
+static bool take_tables(struct grammar_masks *masks)
+{
+    const mf_allocator *allocator = masks->allocator;
+    masks->entries = allocator->allocate(allocator->user, entry_bytes(masks), CACHE_LINE);
+    masks->pool = allocator->allocate(allocator->user, pool_bytes(masks), CACHE_LINE);
+    return masks->entries && masks->pool;
+}
+
+static void release_tables(struct grammar_masks *masks)
+{
+    const mf_allocator *allocator = masks->allocator;
+    if (masks->entries) allocator->release(allocator->user, masks->entries, entry_bytes(masks));
+    if (masks->pool) allocator->release(allocator->user, masks->pool, pool_bytes(masks));
 }
 
 /* Every node stands for itself, but in a long repetition one copy does for all before it. */
@@ -86,21 +120,21 @@ mf_status masks_init(struct grammar_masks *masks, struct grammar_states *states,
                      const struct grammar_vocabulary *vocabulary, const mf_allocator *allocator,
                      mf_error *why)
 {
-    size_t words = vocabulary->mask_words, pool = pool_entries(words);
+    size_t words = vocabulary->mask_words;
     *masks = (struct grammar_masks){ .vocabulary = vocabulary,
                                      .states = states,
-                                     .allocator = allocator };
+                                     .allocator = allocator,
+                                     .reduction = REDUCTION_FIRST };
     void *user = allocator->user;
-    masks->entries = allocator->allocate(user, ENTRY_CAPACITY * sizeof *masks->entries, CACHE_LINE);
-    masks->pool = allocator->allocate(user, pool * sizeof *masks->pool, CACHE_LINE);
+    bool complete = take_tables(masks);
     masks->scratch = allocator->allocate(user, scratch_bytes(words), CACHE_LINE);
     masks->alike = allocator->allocate(user, alike_bytes(states->grammar), CACHE_LINE);
-    if (!masks->entries || !masks->pool || !masks->scratch || !masks->alike) {
+    if (!complete || !masks->scratch || !masks->alike) {
+        size_t bytes = pool_bytes(masks);
         masks_release(masks);
-        return fail_memory(why, pool * sizeof *masks->pool);
+        return fail_memory(why, bytes);
     }
     find_alike(masks->alike, states->grammar, vocabulary->longest);
-    masks->scratch->pool_capacity = pool;
     masks->scratch->words = words;
     masks_forget(masks);
     return MF_OK;
@@ -112,13 +146,26 @@ void masks_release(struct grammar_masks *masks)
     if (!allocator) return;
     size_t words = masks->vocabulary->mask_words;
     void *user = allocator->user;
-    if (masks->entries)
-        allocator->release(user, masks->entries, ENTRY_CAPACITY * sizeof *masks->entries);
-    if (masks->pool)
-        allocator->release(user, masks->pool, pool_entries(words) * sizeof *masks->pool);
+    release_tables(masks);
     if (masks->scratch) allocator->release(user, masks->scratch, scratch_bytes(words));
     if (masks->alike) allocator->release(user, masks->alike, alike_bytes(masks->states->grammar));
     *masks = (struct grammar_masks){ 0 };
+}
+
+bool masks_grow(struct grammar_masks *masks)
+{
+    struct grammar_masks old = *masks;
+    if (masks->reduction == 0) return false;
+    masks->reduction -= REDUCTION_STEP;
+    if (!take_tables(masks)) {
+        release_tables(masks);
+        *masks = old;
+        return false;
+    }
+    memcpy(masks->entries, old.entries, masks->entry_count * sizeof *masks->entries);
+    memcpy(masks->pool, old.pool, masks->pool_used * sizeof *masks->pool);
+    release_tables(&old);
+    return true;
 }
 
 void masks_forget(struct grammar_masks *masks)
@@ -191,8 +238,8 @@ static uint32_t entry_store(struct grammar_masks *masks, uint32_t exit_count)
     bool as_list = count <= x->words / 2;
     size_t room = as_list ? count : 2 * x->words;
     if (entry.too_many_exits) exit_count = 0;
-    if (masks->entry_count == ENTRY_CAPACITY) return 0;
-    if (masks->pool_used + room + exit_count > x->pool_capacity) return 0;
+    if (masks->entry_count == entry_capacity(masks)) return 0;
+    if (masks->pool_used + room + exit_count > pool_capacity(masks)) return 0;
 
     entry.tokens = masks->pool_used;
     entry.token_count = as_list ? count : TOKENS_BITMAP;

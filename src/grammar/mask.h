@@ -25,6 +25,7 @@ struct grammar_masks {
     struct mask_entry *entries; /* [entry_count]; 0 is not used */
     uint32_t *pool;             /* [pool_used] */
     uint32_t entry_count, pool_used;
+    unsigned reduction; /* tables have the largest sizes shifted right by so much */
     struct mask_scratch *scratch;
 };
 
@@ -35,8 +36,13 @@ mf_status masks_init(struct grammar_masks *masks, struct grammar_states *states,
 void masks_release(struct grammar_masks *masks);
 
 /* Adds the tokens that may follow `state` to mask[mask_words].  False if a table is full: some
- * tokens may be missing; compact the states, call masks_forget and start again. */
+ * tokens may be missing; grow both tables, or compact the states and call masks_forget, and start
+ * again. */
 bool masks_add_allowed(struct grammar_masks *masks, uint64_t *mask, uint32_t state);
+
+/* Larger tables with the same entries.  False: they are as large as they may get, or there is no
+ * memory for that, and nothing has changed. */
+bool masks_grow(struct grammar_masks *masks);
 
 /* Empties the cache; call after states were renumbered. */
 void masks_forget(struct grammar_masks *masks);

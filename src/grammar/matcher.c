@@ -35,6 +35,35 @@ struct grammar_matcher {
     uint32_t first_child[256]; /* of the vocabulary's root; 0: none */
 };
 
+/* Makes room in the tables; the current state and *other stay. */
+static void compact(struct grammar_matcher *m, uint32_t *other)
+{
+    states_compact(&m->states, &m->state, other);
+    m->start = STATE_FULL; /* found again when it is asked for */
+    masks_forget(&m->masks);
+}
+
+/* The same, in larger tables if there may be some.  False: another call would make no more room. */
+static bool make_room(struct grammar_matcher *m, uint32_t *other)
+{
+    bool states = states_grow(&m->states), masks = masks_grow(&m->masks);
+    if (states || masks) return true;
+    compact(m, other);
+    return false;
+}
+
+static void find_start(struct grammar_matcher *m)
+{
+    uint32_t none = STATE_DEAD;
+    m->state = STATE_DEAD;
+    m->start = states_start(&m->states);
+    for (bool more = true; m->start == STATE_FULL && more;) {
+        more = make_room(m, &none);
+        m->start = states_start(&m->states);
+    }
+    m->state = m->start;
+}
+
 /* ----------------------------------------------------------------- opening */
 
 static mf_status take_memory(struct grammar_matcher *m, mf_error *why)
@@ -86,7 +115,7 @@ mf_status grammar_matcher_new(struct grammar_matcher **out, const mf_allocator *
         return status;
     }
     note_first_children(m);
-    m->start = m->state = states_start(&m->states);
+    find_start(m);
     if (m->start == STATE_FULL || m->start == STATE_DEAD) {
         grammar_matcher_free(m);
         return fail(why, MF_ERR_GRAMMAR, "grammar: it begins in more ways than can be followed");
@@ -104,25 +133,9 @@ void grammar_matcher_free(struct grammar_matcher *matcher)
     arena_free(&arena);
 }
 
-/* Makes room in the tables; the current state and *other stay. */
-static void compact(struct grammar_matcher *m, uint32_t *other)
-{
-    states_compact(&m->states, &m->state, other);
-    m->start = STATE_FULL; /* found again when it is asked for */
-    masks_forget(&m->masks);
-}
-
 void matcher_reset(struct grammar_matcher *matcher)
 {
-    if (matcher->start == STATE_FULL) {
-        matcher->start = states_start(&matcher->states);
-        if (matcher->start == STATE_FULL) {
-            uint32_t none = STATE_DEAD;
-            matcher->state = STATE_DEAD; /* empty tables, as when it was made */
-            compact(matcher, &none);
-            matcher->start = states_start(&matcher->states);
-        }
-    }
+    if (matcher->start == STATE_FULL) find_start(matcher);
     matcher->state = matcher->start;
     matcher->ended = matcher->mask_valid = false;
     matcher->plan.valid = false;
@@ -142,15 +155,15 @@ bool matcher_is_finished(const struct grammar_matcher *matcher)
     return matcher->ended || (state->complete && state->place_count == 1);
 }
 
-/* The state after some bytes, STATE_DEAD when they are not allowed.  Compacts when it must; then
- * m->state has another number. */
+/* The state after some bytes, STATE_DEAD when they are not allowed.  Makes room when it must; then
+ * m->state may have another number. */
 static uint32_t advance(struct grammar_matcher *m, const uint8_t *bytes, size_t length)
 {
     uint32_t state = m->state;
     for (size_t i = 0; i < length && state != STATE_DEAD; i++) {
         uint32_t next = states_step(&m->states, state, bytes[i]);
-        if (next == STATE_FULL) {
-            compact(m, &state);
+        for (bool more = true; next == STATE_FULL && more;) {
+            more = make_room(m, &state);
             next = states_step(&m->states, state, bytes[i]);
         }
         state = next == STATE_FULL ? STATE_DEAD : next;
@@ -348,10 +361,10 @@ static void add_allowed(struct grammar_matcher *m)
     enum { MASK_WORK = 200000 }; /* a few ms; ordinary grammars need less than 10000 */
     m->states.work_left = MASK_WORK;
     bool done = masks_add_allowed(&m->masks, m->mask, m->state);
-    if (!done && m->states.work_left > 0) {
+    for (bool more = true; !done && more && m->states.work_left > 0;) {
         uint32_t none = STATE_DEAD;
-        compact(m, &none);
-        masks_add_allowed(&m->masks, m->mask, m->state);
+        more = make_room(m, &none);
+        done = masks_add_allowed(&m->masks, m->mask, m->state);
     }
     m->states.work_left = WORK_UNLIMITED;
 }

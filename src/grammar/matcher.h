@@ -14,8 +14,9 @@
  * vocabulary: a few milliseconds for 250,000 tokens if nearly all of them are allowed.
  * matcher_reset keeps the cache.
  *
- * Lifetimes: grammar and vocabulary must outlive the matcher.  All memory is allocated in
- * grammar_matcher_new: about 20 MB of address space, touched as needed, and the masks.
+ * Lifetimes: grammar and vocabulary must outlive the matcher.  Tables take about 2.5 MB at first;
+ * grammars with many states let them grow to 29 MB.  Where there is no memory for that, states are
+ * dropped and computed again.
  * Threads: one owner. */
 #ifndef GRAMMAR_MATCHER_H
 #define GRAMMAR_MATCHER_H

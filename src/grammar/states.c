@@ -4,13 +4,14 @@
 
 #include <stdlib.h>
 
+/* Tables begin with 1/16 of these sizes, and grow by the factor 4. */
 enum {
-    STACK_CAPACITY = 1 << 16,
-    STATE_CAPACITY = 1 << 15,
-    PLACE_CAPACITY = 1 << 20,
-    STEP_CAPACITY = 1 << 21, /* entries of all rows together */
-    STACK_BUCKETS = 2 * STACK_CAPACITY,
-    STATE_BUCKETS = 2 * STATE_CAPACITY,
+    STACKS_MAX = 1 << 16,
+    STATES_MAX = 1 << 15,
+    PLACES_MAX = 1 << 20,
+    STEPS_MAX = 1 << 21, /* entries of all rows together */
+    REDUCTION_FIRST = 4,
+    REDUCTION_STEP = 2,
     VISIT_LIMIT = 1 << 13, /* nodes looked at for one state */
     VISIT_BUCKETS = 4 * VISIT_LIMIT,
 };
@@ -32,7 +33,6 @@ struct state_scratch {
     struct grammar_place visited[VISIT_BUCKETS]; /* valid where visit_stamp is `stamp` */
     uint32_t visit_stamp[VISIT_BUCKETS];
     uint32_t stamp, visit_count;
-    uint32_t renamed[STACK_CAPACITY]; /* in compaction */
     struct kept_state kept[2];
 };
 
@@ -51,21 +51,53 @@ static void *cut(struct cutter *cutter, size_t count, size_t size)
     return cutter->block ? cutter->block + at : NULL;
 }
 
+static size_t stack_buckets(const struct grammar_states *s)
+{
+    return 2 * (size_t)s->stack_capacity;
+}
+
+static size_t state_buckets(const struct grammar_states *s)
+{
+    return 2 * ((size_t)STATES_MAX >> s->reduction);
+}
+
 static void cut_all(struct grammar_states *s, struct cutter *cutter)
 {
-    s->stacks = cut(cutter, STACK_CAPACITY, sizeof *s->stacks);
+    s->stacks = cut(cutter, s->stack_capacity, sizeof *s->stacks);
     s->states = cut(cutter, s->state_capacity, sizeof *s->states);
-    s->places = cut(cutter, PLACE_CAPACITY, sizeof *s->places);
+    s->places = cut(cutter, s->place_capacity, sizeof *s->places);
     s->steps = cut(cutter, (size_t)s->state_capacity * s->grammar->class_count, sizeof *s->steps);
-    s->stack_index = cut(cutter, STACK_BUCKETS, sizeof *s->stack_index);
-    s->state_index = cut(cutter, STATE_BUCKETS, sizeof *s->state_index);
+    s->stack_index = cut(cutter, stack_buckets(s), sizeof *s->stack_index);
+    s->state_index = cut(cutter, state_buckets(s), sizeof *s->state_index);
+    s->renamed = cut(cutter, s->stack_capacity, sizeof *s->renamed);
     s->scratch = cut(cutter, 1, sizeof *s->scratch);
+}
+
+/* Tables of the sizes that `reduction` says, with empty indexes. */
+static bool take_tables(struct grammar_states *s)
+{
+    uint32_t most = (uint32_t)min_size(STATES_MAX, STEPS_MAX / s->grammar->class_count);
+    struct cutter cutter = { 0 };
+    s->stack_capacity = STACKS_MAX >> s->reduction;
+    s->state_capacity = most >> s->reduction;
+    s->place_capacity = PLACES_MAX >> s->reduction;
+    cut_all(s, &cutter);
+    s->memory_bytes = cutter.used;
+    s->memory = s->allocator->allocate(s->allocator->user, s->memory_bytes, CACHE_LINE);
+    if (!s->memory) return false;
+    cutter = (struct cutter){ .block = s->memory };
+    cut_all(s, &cutter);
+    memset(s->stack_index, 0, stack_buckets(s) * sizeof *s->stack_index);
+    memset(s->state_index, 0, state_buckets(s) * sizeof *s->state_index);
+    memset(s->scratch->visit_stamp, 0, sizeof s->scratch->visit_stamp);
+    s->scratch->stamp = 0;
+    return true;
 }
 
 static void forget_all(struct grammar_states *s)
 {
-    memset(s->stack_index, 0, STACK_BUCKETS * sizeof *s->stack_index);
-    memset(s->state_index, 0, STATE_BUCKETS * sizeof *s->state_index);
+    memset(s->stack_index, 0, stack_buckets(s) * sizeof *s->stack_index);
+    memset(s->state_index, 0, state_buckets(s) * sizeof *s->state_index);
     s->stacks[STACK_EMPTY] = (struct grammar_stack){ 0 };
     s->states[STATE_DEAD] = (struct grammar_state){ .cost = GRAMMAR_COST_NEVER };
     for (uint32_t i = 0; i < s->grammar->class_count; i++) s->steps[i] = STATE_DEAD;
@@ -78,17 +110,9 @@ mf_status states_init(struct grammar_states *s, const struct grammar *grammar,
 {
     *s = (struct grammar_states){ .grammar = grammar,
                                   .allocator = allocator,
-                                  .work_left = WORK_UNLIMITED };
-    s->state_capacity = (uint32_t)min_size(STATE_CAPACITY, STEP_CAPACITY / grammar->class_count);
-    struct cutter cutter = { 0 };
-    cut_all(s, &cutter);
-    s->memory_bytes = cutter.used;
-    s->memory = allocator->allocate(allocator->user, s->memory_bytes, CACHE_LINE);
-    if (!s->memory) return fail_memory(why, s->memory_bytes);
-    cutter = (struct cutter){ .block = s->memory };
-    cut_all(s, &cutter);
-    memset(s->scratch->visit_stamp, 0, sizeof s->scratch->visit_stamp);
-    s->scratch->stamp = 0;
+                                  .work_left = WORK_UNLIMITED,
+                                  .reduction = REDUCTION_FIRST };
+    if (!take_tables(s)) return fail_memory(why, s->memory_bytes);
     forget_all(s);
     return MF_OK;
 }
@@ -114,12 +138,12 @@ static uint32_t add_costs(uint32_t a, uint32_t b)
 
 uint32_t states_push(struct grammar_states *s, uint32_t node, uint32_t parent)
 {
-    size_t bucket = mix(mix(1, node), parent) % STACK_BUCKETS;
-    for (; s->stack_index[bucket]; bucket = (bucket + 1) % STACK_BUCKETS) {
+    size_t bucket = mix(mix(1, node), parent) % stack_buckets(s);
+    for (; s->stack_index[bucket]; bucket = (bucket + 1) % stack_buckets(s)) {
         const struct grammar_stack *stack = &s->stacks[s->stack_index[bucket]];
         if (stack->node == node && stack->parent == parent) return s->stack_index[bucket];
     }
-    if (s->stack_count == STACK_CAPACITY) return STATE_FULL;
+    if (s->stack_count == s->stack_capacity) return STATE_FULL;
     const struct grammar_stack *below = &s->stacks[parent];
     s->stacks[s->stack_count] = (struct grammar_stack){
         .node = node,
@@ -157,7 +181,7 @@ uint32_t states_find_nearest(const struct grammar_states *s, const struct gramma
 static uint32_t state_new(struct grammar_states *s, const struct grammar_place *places,
                           uint32_t count, uint32_t nearest)
 {
-    if (s->state_count == s->state_capacity || PLACE_CAPACITY - s->place_count < count)
+    if (s->state_count == s->state_capacity || s->place_capacity - s->place_count < count)
         return STATE_FULL;
     struct grammar_state state = {
         .first_place = s->place_count,
@@ -175,14 +199,19 @@ static uint32_t state_new(struct grammar_states *s, const struct grammar_place *
     return s->state_count++;
 }
 
+static uint64_t hash_places(const struct grammar_place *places, uint32_t count, uint32_t nearest)
+{
+    uint64_t hash = mix(count, nearest);
+    for (uint32_t i = 0; i < count; i++) hash = mix(mix(hash, places[i].node), places[i].stack);
+    return hash;
+}
+
 uint32_t states_intern(struct grammar_states *s, const struct grammar_place *places, uint32_t count,
                        uint32_t nearest)
 {
     if (count == 0) return STATE_DEAD;
-    uint64_t hash = mix(count, nearest);
-    for (uint32_t i = 0; i < count; i++) hash = mix(mix(hash, places[i].node), places[i].stack);
-    size_t bucket = hash % STATE_BUCKETS;
-    for (; s->state_index[bucket]; bucket = (bucket + 1) % STATE_BUCKETS) {
+    size_t bucket = hash_places(places, count, nearest) % state_buckets(s);
+    for (; s->state_index[bucket]; bucket = (bucket + 1) % state_buckets(s)) {
         uint32_t found = s->state_index[bucket];
         if (s->states[found].place_count == count && s->states[found].nearest == nearest &&
             memcmp(state_places(s, found), places, count * sizeof *places) == 0)
@@ -331,6 +360,49 @@ uint32_t states_find_step(struct grammar_states *s, uint32_t state, uint32_t byt
     return next;
 }
 
+/* ------------------------------------------------------------------ growing */
+
+static void index_stacks(struct grammar_states *s)
+{
+    for (uint32_t i = 1; i < s->stack_count; i++) {
+        const struct grammar_stack *stack = &s->stacks[i];
+        size_t bucket = mix(mix(1, stack->node), stack->parent) % stack_buckets(s);
+        while (s->stack_index[bucket]) bucket = (bucket + 1) % stack_buckets(s);
+        s->stack_index[bucket] = i;
+    }
+}
+
+static void index_states(struct grammar_states *s)
+{
+    for (uint32_t i = 1; i < s->state_count; i++) {
+        const struct grammar_state *state = &s->states[i];
+        uint64_t hash = hash_places(state_places(s, i), state->place_count, state->nearest);
+        size_t bucket = hash % state_buckets(s);
+        while (s->state_index[bucket]) bucket = (bucket + 1) % state_buckets(s);
+        s->state_index[bucket] = i;
+    }
+}
+
+bool states_grow(struct grammar_states *s)
+{
+    struct grammar_states old = *s;
+    if (s->reduction == 0) return false;
+    s->reduction -= REDUCTION_STEP;
+    if (!take_tables(s)) {
+        *s = old;
+        return false;
+    }
+    size_t steps = (size_t)s->state_count * s->grammar->class_count;
+    memcpy(s->stacks, old.stacks, s->stack_count * sizeof *s->stacks);
+    memcpy(s->states, old.states, s->state_count * sizeof *s->states);
+    memcpy(s->places, old.places, s->place_count * sizeof *s->places);
+    memcpy(s->steps, old.steps, steps * sizeof *s->steps);
+    index_stacks(s);
+    index_states(s);
+    states_release(&old);
+    return true;
+}
+
 /* --------------------------------------------------------------- compaction */
 
 static void mark_stacks(uint32_t *renamed, const struct kept_state *kept)
@@ -341,7 +413,7 @@ static void mark_stacks(uint32_t *renamed, const struct kept_state *kept)
 /* renamed[stack] = its new number, for the marked stacks and those below them. */
 static void keep_stacks(struct grammar_states *s, uint32_t old_count)
 {
-    uint32_t *renamed = s->scratch->renamed, kept = 1;
+    uint32_t *renamed = s->renamed, kept = 1;
     for (uint32_t i = old_count; i-- > 1;)
         if (renamed[i]) renamed[s->stacks[i].parent] = 1;
     /* Parents come first, so every one is renamed when it is asked for; and a stack moves only
@@ -355,12 +427,7 @@ static void keep_stacks(struct grammar_states *s, uint32_t old_count)
         renamed[i] = kept++;
     }
     s->stack_count = kept;
-    for (uint32_t i = 1; i < kept; i++) {
-        const struct grammar_stack *stack = &s->stacks[i];
-        size_t bucket = mix(mix(1, stack->node), stack->parent) % STACK_BUCKETS;
-        while (s->stack_index[bucket]) bucket = (bucket + 1) % STACK_BUCKETS;
-        s->stack_index[bucket] = i;
-    }
+    index_stacks(s);
 }
 
 static void take_out(struct kept_state *kept, const struct grammar_states *s, uint32_t state)
@@ -372,7 +439,7 @@ static void take_out(struct kept_state *kept, const struct grammar_states *s, ui
 
 static uint32_t put_back(struct grammar_states *s, struct kept_state *kept)
 {
-    const uint32_t *renamed = s->scratch->renamed; /* it keeps their order */
+    const uint32_t *renamed = s->renamed; /* it keeps their order */
     for (uint32_t i = 0; i < kept->count; i++)
         kept->places[i].stack = renamed[kept->places[i].stack];
     return states_intern(s, kept->places, kept->count, kept->nearest);
@@ -381,7 +448,7 @@ static uint32_t put_back(struct grammar_states *s, struct kept_state *kept)
 void states_compact(struct grammar_states *s, uint32_t *a, uint32_t *b)
 {
     struct kept_state *kept = s->scratch->kept;
-    uint32_t stack_count = s->stack_count, *renamed = s->scratch->renamed;
+    uint32_t stack_count = s->stack_count, *renamed = s->renamed;
     take_out(&kept[0], s, *a);
     take_out(&kept[1], s, *b);
     memset(renamed, 0, stack_count * sizeof *renamed);

@@ -12,8 +12,9 @@
  * is a number and a repeated step is a table lookup: the grammar becomes a deterministic automaton
  * as it is used.
  *
- * All memory is allocated with the table.  When it is full, a call returns STATE_FULL and the owner
- * calls states_compact, which keeps two states and drops the others.
+ * The tables begin small: most grammars have few states.  When one is full, a call returns STATE_FULL
+ * and the owner calls states_grow, or, where they are as large as they may get, states_compact, which
+ * keeps two states and drops the others.
  *
  * Bounds: a state has at most PLACE_LIMIT places, a stack GRAMMAR_DEPTH_LIMIT calls.  Beyond them
  * places are dropped, never the one with the shortest completion: fewer texts are then allowed, and
@@ -26,7 +27,7 @@
 #include "grammar/grammar.h"
 
 #define STATE_DEAD  0u         /* no place: the text is not allowed */
-#define STATE_FULL  UINT32_MAX /* the table has no room: compact it */
+#define STATE_FULL  UINT32_MAX /* the table has no room: grow or compact it */
 #define STACK_EMPTY 0u
 
 enum { PLACE_LIMIT = 1024 };
@@ -67,7 +68,9 @@ struct grammar_states {
     uint32_t *steps;              /* [state_count][class_count]: state, or unknown */
     uint32_t *stack_index, *state_index;
     uint32_t stack_count, state_count, place_count;
-    uint32_t state_capacity;
+    uint32_t stack_capacity, state_capacity, place_capacity;
+    uint32_t *renamed;  /* [stack_capacity]: in compaction */
+    unsigned reduction; /* capacities are the largest ones shifted right by so much */
     uint32_t work_left; /* looks at a node before a new step is refused as if the table were full;
                          * the owner sets it and can tell by 0.  Steps that were made stay. */
     struct state_scratch *scratch;
@@ -94,6 +97,10 @@ uint32_t states_push(struct grammar_states *states, uint32_t node, uint32_t pare
  * the nearest to the end. */
 uint32_t states_intern(struct grammar_states *states, const struct grammar_place *places,
                        uint32_t count, uint32_t nearest);
+
+/* Larger tables with the same states.  False: they are as large as they may get, or there is no
+ * memory for that, and nothing has changed. */
+bool states_grow(struct grammar_states *states);
 
 /* Drops all states except *a and *b, which are set to their new numbers. */
 void states_compact(struct grammar_states *states, uint32_t *a, uint32_t *b);

@@ -443,7 +443,7 @@ static void end_tokens_come_when_complete(void **state)
 
 /* ------------------------------------------------------------------- memory */
 
-static void memory_is_taken_at_opening_only(void **state)
+static void few_states_take_memory_at_opening_only(void **state)
 {
     (void)state;
     struct failing_allocator heap;
@@ -480,6 +480,56 @@ static void memory_is_taken_at_opening_only(void **state)
     assert_int_equal(heap.live_bytes, 0);
 }
 
+enum { LONG_TEXT = 9000 };
+
+/* Accepts a text with a state for each byte; masks are those of a matcher that has seen nothing else. */
+static void accept_long_text(struct grammar_matcher *matcher, const struct grammar *grammar)
+{
+    struct grammar_matcher *other = open_matcher(grammar);
+    size_t mask_bytes = vocabulary.vocabulary->mask_words * sizeof(uint64_t);
+    char text[LONG_TEXT];
+    memset(text, 'a', sizeof text);
+    matcher_reset(matcher);
+    for (size_t i = 0; i < LONG_TEXT; i++) {
+        assert_true(matcher_accept_bytes(matcher, "a", 1));
+        if (i % 500 != 0) continue;
+        matcher_reset(other);
+        assert_true(matcher_accept_bytes(other, text, i + 1));
+        assert_memory_equal(matcher_mask(matcher), matcher_mask(other), mask_bytes);
+    }
+    assert_false(matcher_accept_bytes(matcher, "a", 1));
+    assert_true(matcher_accept_bytes(matcher, "!", 1) && matcher_is_finished(matcher));
+    grammar_matcher_free(other);
+}
+
+/* Tables begin small and grow; where there is no memory for that, states are dropped and computed
+ * again. */
+static void many_states_let_tables_grow(void **state)
+{
+    (void)state;
+    char text[64];
+    struct failing_allocator heap;
+    struct grammar_matcher *matcher;
+    snprintf(text, sizeof text, "root ::= [a-z]{0,%d} \"!\"", LONG_TEXT);
+    struct grammar *grammar = parse(text);
+    failing_allocator_init(&heap);
+    assert_int_equal(
+        grammar_matcher_new(&matcher, &heap.allocator, grammar, vocabulary.vocabulary, NULL),
+        MF_OK);
+    uint64_t first = heap.live_bytes, calls = heap.calls;
+    assert_in_range(first, 1, 3 << 20);
+    heap.limit_bytes = first;
+    accept_long_text(matcher, grammar);
+    assert_int_equal(heap.live_bytes, first);
+    assert_true(heap.calls > calls);
+    heap.limit_bytes = 0;
+    accept_long_text(matcher, grammar);
+    assert_in_range(heap.live_bytes, 2 * first, 32 << 20);
+    grammar_matcher_free(matcher);
+    assert_int_equal(heap.live_bytes, 0);
+    grammar_free(grammar);
+}
+
 static int make_vocabulary(void **state)
 {
     (void)state;
@@ -507,7 +557,8 @@ int main(void)
         cmocka_unit_test(answers_close_at_the_limit),
         cmocka_unit_test(depth_is_bounded_and_closes),
         cmocka_unit_test(end_tokens_come_when_complete),
-        cmocka_unit_test(memory_is_taken_at_opening_only),
+        cmocka_unit_test(few_states_take_memory_at_opening_only),
+        cmocka_unit_test(many_states_let_tables_grow),
     };
     return cmocka_run_group_tests(tests, make_vocabulary, free_vocabulary);
 }
