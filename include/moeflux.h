@@ -574,7 +574,9 @@ typedef struct mf_template_problem {
 typedef struct mf_prompt mf_prompt;
 
 /* Renders with `variables`, the text of a JSON object (messages, tools, add_generation_prompt,
- * bos_token, …).  strftime_now gives the machine's local time.  The prompt has no tokens.
+ * bos_token, …).  A checkpoint's template gets the messages in its own words, as mf_chat_render gives
+ * them; one of mf_template_open gets them as they are.  strftime_now gives the machine's local time.
+ * The prompt has no tokens.
  * `problem` may be NULL; it is filled after MF_ERR_TEMPLATE. */
 MF_API mf_status mf_template_render(mf_prompt **out, const mf_template *chat, const char *variables,
                                     mf_template_problem *problem, mf_error *why);
@@ -587,12 +589,19 @@ typedef struct mf_chat_options {
                                   {"enable_thinking":false}; NULL: none */
     bool no_generation_prompt; /* do not open the assistant's turn at the end */
     bool find_places;          /* for mf_prompt_places; renders up to three times more */
+    int64_t now;        /* seconds since 1970: the time that strftime_now formats, local; 0: of
+                                  the machine's clock */
+    bool continue_last; /* the last message is the assistant's, and its content a text that the
+                                  answer continues: the prompt ends where that text ends, without
+                                  white space.  MF_ERR_UNSUPPORTED: the template writes something
+                                  else there */
 } mf_chat_options;
 #define MF_CHAT_OPTIONS_INIT MF_SIZED(mf_chat_options)
 
 /* Renders a conversation with the checkpoint's template and tokenises it, with BOS where the model
  * wants one.  Added tokens are recognised in the template's own text only: what messages, tools and
- * variables bring is content, and "<|im_end|>" in it is plain text.
+ * variables bring is content, and "<|im_end|>" in it is plain text.  Reasoning of earlier answers is
+ * `reasoning_content` of their messages, whatever the template calls it.
  * MF_ERR_TEMPLATE: the template failed; MF_ERR_FORMAT: not JSON; MF_ERR_UNSUPPORTED: the checkpoint
  * has no template or no tokenizer. */
 MF_API mf_status mf_chat_render(mf_prompt **out, const mf_text *text,

@@ -18,7 +18,7 @@ struct parse_settings {
 
 #define FAMILIES                                                                                   \
     "think, hermes, qwen3_coder, qwen3_5, deepseek_v3, deepseek_v3_1, deepseek_v3_2, kimi_k2, "    \
-    "glm_4_6 or minimax_m2"
+    "glm_4_6, minimax_m2, harmony or gemma4"
 
 static const struct option options[] = {
     { 0, "family", OPTION_TEXT, offsetof(struct parse_settings, family), "NAME",

@@ -216,9 +216,11 @@ const struct command command_template = {
     .group_count = COUNT_OF(groups),
     .notes =
         "Reads {\"messages\":[…],\"tools\":[…],\"enable_thinking\":…,…} on stdin; every key is a\n"
-        "variable of the template. With --jsonl a line is such an object (further variables may\n"
-        "stand in \"kwargs\"), or {\"template\":…,\"context\":{…}} for a bare Jinja template; the\n"
-        "answer is {\"text\":…} or {\"error\":{\"kind\":…,\"message\":…}}.",
+        "variable of the template. The model's own template gets the messages as `moeflux serve`\n"
+        "gives them to it, one of --template as they are. With --jsonl a line is such an object\n"
+        "(further variables may stand in \"kwargs\"), or {\"template\":…,\"context\":{…}} for a\n"
+        "bare Jinja template; the answer is {\"text\":…} or\n"
+        "{\"error\":{\"kind\":…,\"message\":…}}.",
     .examples =
         "  echo '{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}' | moeflux template\n"
         "  moeflux template --template chat.jinja --bos '<s>' < conversation.json\n",

@@ -30,6 +30,7 @@ struct mf_engine {
 
 struct mf_template {
     struct chat_template *chat;
+    bool bare; /* no checkpoint's: messages are not put into its words */
 };
 
 struct mf_text {

@@ -8,15 +8,16 @@
 #define OTHER_TEXT "\u00a7"
 
 /* How many bytes the prompt's text has in common with another rendering; 0: that fails. */
-static size_t common_bytes(const mf_prompt *prompt, const struct chat_template *chat,
+static size_t common_bytes(const mf_prompt *prompt, const struct prompt_source *source,
                            const json_t *context)
 {
-    static const struct jinja_options options = { .now = jinja_clock_local };
+    int64_t seconds = source->seconds;
+    const struct jinja_options options = { .now = jinja_clock_local, .user = &seconds };
     struct jinja_error detail = { 0 };
     struct chat_rendering other = { 0 };
     size_t i = 0;
-    if (context &&
-        chat_template_render_marked(&other, chat, context, &options, &detail, NULL) == MF_OK) {
+    if (context && chat_template_render_marked(&other, source->chat, context, &options, &detail,
+                                               NULL) == MF_OK) {
         size_t most = min_size(prompt->rendering.length, other.length);
         while (i < most && prompt->rendering.text[i] == other.text[i]) i++;
     }
@@ -76,8 +77,9 @@ static json_t *without_opening_new(const json_t *context)
 }
 
 void api_find_places(mf_prompt *prompt, const struct tokenizer *tokenizer,
-                     const struct chat_template *chat, const json_t *context)
+                     const struct prompt_source *source)
 {
+    const json_t *context = source->context;
     const json_t *messages = json_object_get(context, "messages");
     size_t count = json_array_size(messages), head = 0, last = count;
     while (head < count && (has_role(json_array_get(messages, head), "system") ||
@@ -94,7 +96,7 @@ void api_find_places(mf_prompt *prompt, const struct tokenizer *tokenizer,
         { without_opening_new(context), MF_PLACE_PROMPT_END },
     };
     for (size_t i = 0; i < PROMPT_PLACES; i++) {
-        size_t bytes = common_bytes(prompt, chat, others[i].context);
+        size_t bytes = common_bytes(prompt, source, others[i].context);
         add_place(prompt, tokens_within(prompt, tokenizer, bytes), others[i].place);
         json_decref(others[i].context);
     }

@@ -15,8 +15,15 @@ struct mf_prompt {
     size_t place_count;
 };
 
+/* What a prompt is rendered from. */
+struct prompt_source {
+    const struct chat_template *chat;
+    const json_t *context;
+    int64_t seconds; /* the time, since 1970 */
+};
+
 /* Fills in `places`: see mf_chat_options.find_places.  What cannot be rendered has no place. */
 void api_find_places(mf_prompt *prompt, const struct tokenizer *tokenizer,
-                     const struct chat_template *chat, const json_t *context);
+                     const struct prompt_source *source);
 
 #endif

@@ -1,5 +1,5 @@
 /* clock.h: monotonic time.  Code that decides by time takes a `struct clock`, so that tests can
- * simulate it. */
+ * simulate it.  The calendar is for dates that are shown, and callers can set it. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
@@ -17,6 +17,14 @@ static inline uint64_t clock_nanoseconds(void)
 static inline double clock_seconds(void)
 {
     return (double)clock_nanoseconds() * 1e-9;
+}
+
+/* Since 1970, by the machine's clock. */
+static inline int64_t clock_calendar_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec;
 }
 
 struct clock {

@@ -13,8 +13,7 @@ const struct expression *answer_gap(struct grammar_builder *builder)
     return expression_repeat(builder, expression_class(builder, white, COUNT_OF(white)), 0, 2);
 }
 
-/* A rule of its own, so that an expression that stands in several places is made once. */
-static const struct expression *as_rule(struct grammar_builder *b, const struct expression *body)
+const struct expression *answer_rule(struct grammar_builder *b, const struct expression *body)
 {
     uint32_t rule = builder_add_rule(b, NULL);
     builder_define(b, rule, body);
@@ -42,18 +41,18 @@ static void make_calls(struct answer *a)
 {
     struct grammar_builder *b = a->builder;
     const struct output_family *family = a->family;
-    const struct expression *rest = as_rule(b, answer_call_rest(a));
+    const struct expression *rest = answer_rule(b, answer_call_rest(a));
     const struct expression *call = SEQUENCE(b, text(a, family->call_begin), rest);
     if (!family->section_begin) {
         a->after_call = SEQUENCE(b, rest, repeat_calls(a, call));
         a->calls = SEQUENCE(b, text(a, family->call_begin), a->after_call);
         return;
     }
-    const struct expression *more = as_rule(b, repeat_calls(a, call));
+    const struct expression *more = answer_rule(b, repeat_calls(a, call));
     const struct expression *section =
-        as_rule(b, SEQUENCE(b, gap(a), call, more, gap(a), text(a, family->section_end)));
+        answer_rule(b, SEQUENCE(b, gap(a), call, more, gap(a), text(a, family->section_end)));
     const struct expression *opened = SEQUENCE(b, text(a, family->section_begin), section);
-    const struct expression *sections = as_rule(b, repeat_calls(a, opened));
+    const struct expression *sections = answer_rule(b, repeat_calls(a, opened));
     a->after_section = SEQUENCE(b, section, sections);
     a->calls = SEQUENCE(b, text(a, family->section_begin), a->after_section);
     if (!family->bare_calls) return;
@@ -63,6 +62,8 @@ static void make_calls(struct answer *a)
 }
 
 /* ------------------------------------------------------------------ answers */
+
+enum { ENDS_MAX = 24 }; /* of a text: the markup that ends it, and markers */
 
 /* What begins a call in free text, and what follows it; without calls nothing may. */
 static size_t add_openers(const struct answer *a, struct text_end *ends)
@@ -76,36 +77,59 @@ static size_t add_openers(const struct answer *a, struct text_end *ends)
     return count;
 }
 
+/* Markers that mean nothing in a text must not occur in it. */
+static size_t add_markers(const struct answer *a, struct text_end *ends, size_t count)
+{
+    size_t known = count;
+    for (const char *const *marker = a->family->markers; marker && *marker && count < ENDS_MAX;
+         marker++) {
+        bool means = false;
+        for (size_t i = 0; i < known; i++) means = means || strcmp(ends[i].literal, *marker) == 0;
+        if (!means) ends[count++] = (struct text_end){ *marker, NULL };
+    }
+    return count;
+}
+
 /* `given`: what the content must be; NULL: it is free. */
 static const struct expression *make_content(struct answer *a, const struct expression *given)
 {
-    struct text_end ends[2];
+    struct text_end ends[ENDS_MAX];
     if (a->form->choice == TOOL_CHOICE_REQUIRED) return SEQUENCE(a->builder, gap(a), a->calls);
     if (given && a->calls) return CHOICE(a->builder, given, SEQUENCE(a->builder, gap(a), a->calls));
     if (given) return given;
-    return expression_text_until(a->builder, ends, add_openers(a, ends), true);
+    size_t count = add_markers(a, ends, add_openers(a, ends));
+    return expression_text_until(a->builder, ends, count, true);
+}
+
+bool answer_is_free(const struct answer_form *form)
+{
+    return !form->schema && !form->notation && form->choice != TOOL_CHOICE_REQUIRED;
 }
 
 /* Reasoning whose beginning has been read.  An answer that must have content must get to it. */
 static const struct expression *make_reasoning(struct answer *a, const struct expression *content)
 {
-    struct text_end ends[3] = {
-        { OUTPUT_THINK_END, SEQUENCE(a->builder, gap(a), content) },
+    struct text_end ends[ENDS_MAX] = {
+        { a->family->reasoning_end, SEQUENCE(a->builder, gap(a), content) },
     };
     size_t count = 1;
-    bool free = !a->form->schema && !a->form->notation && a->form->choice != TOOL_CHOICE_REQUIRED;
+    bool free = answer_is_free(a->form);
     if (a->family->call_ends_reasoning) count += add_openers(a, ends + 1);
-    return expression_text_until(a->builder, ends, count, free);
+    return expression_text_until(a->builder, ends, add_markers(a, ends, count), free);
 }
 
 static const struct expression *make_answer(struct answer *a, const struct expression *given)
 {
     struct grammar_builder *b = a->builder;
-    const struct expression *content = as_rule(b, make_content(a, given)), *reasoning;
+    const struct expression *content = answer_rule(b, make_content(a, given)), *reasoning;
     if (a->form->reasoning == ANSWER_NO_REASONING) return content;
     reasoning = make_reasoning(a, content);
     if (a->form->reasoning == ANSWER_OPENS_REASONING) return reasoning;
-    return CHOICE(b, SEQUENCE(b, gap(a), text(a, OUTPUT_THINK_BEGIN), reasoning), content);
+    const char *name = a->family->reasoning_name;
+    return CHOICE(b,
+                  SEQUENCE(b, gap(a), text(a, a->family->reasoning_begin),
+                           text(a, name ? name : ""), text(a, name ? "\n" : ""), reasoning),
+                  content);
 }
 
 /* -------------------------------------------------------------------- whole */
@@ -151,9 +175,11 @@ mf_status answer_grammar_new(struct grammar **out, const mf_allocator *allocator
         uint32_t rule = json_schema_add_rule(a.builder, form->schema, &form->schema_options);
         given = expression_rule(a.builder, rule);
     }
-    if (calls) make_calls(&a);
+    if (calls && !a.family->channels) make_calls(&a);
     uint32_t root = builder_add_rule(a.builder, "answer");
-    builder_define(a.builder, root, make_answer(&a, given));
+    builder_define(a.builder, root,
+                   a.family->channels ? answer_of_channels(&a, calls, given)
+                                      : make_answer(&a, given));
     status = grammar_new(out, a.builder, root, &problem);
     if (status == MF_ERR_GRAMMAR && strstr(problem.text, "ever ends")) {
         if (form->choice == TOOL_CHOICE_REQUIRED)

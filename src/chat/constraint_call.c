@@ -125,6 +125,25 @@ static const struct expression *call_arguments(struct answer *a, const struct to
     return SEQUENCE(b, name, text(a, family->name_end), arguments);
 }
 
+/* NAME, the rest of the header, and the JSON. */
+static const struct expression *call_message(struct answer *a, const struct tool *tool)
+{
+    struct grammar_builder *b = a->builder;
+    const struct expression *channel = text(a, "<|channel|>commentary");
+    const struct expression *type =
+        CHOICE(b, text(a, " <|constrain|>json"), text(a, "<|constrain|>json"), text(a, " json"));
+    return SEQUENCE(b, expression_text(b, tool->name), expression_repeat(b, channel, 0, 1),
+                    expression_repeat(b, type, 0, 1), text(a, "<|message|>"),
+                    arguments_json(a, tool));
+}
+
+/* call:NAME{key:value,…} */
+static const struct expression *call_pairs(struct answer *a, const struct tool *tool)
+{
+    return SEQUENCE(a->builder, text(a, a->family->name_begin),
+                    expression_text(a->builder, tool->name), arguments_json(a, tool));
+}
+
 /* --------------------------------------------------------------- parameters */
 
 /* Text up to the tag that ends a value, with that tag.  It contains neither that tag nor the
@@ -425,7 +444,7 @@ static const struct expression *call_parameters(struct answer *a, const struct t
     bool any = json_object_size(json_object_get(tool->parameters, "properties")) == 0 &&
                list.count == 0 && !closed;
     return SEQUENCE(b, expression_text(b, tool->name),
-                    text(a, a->family->name_end ? a->family->name_end : "\n"), gap(a),
+                    text(a, a->family->name_end ? a->family->name_end : ""), gap(a),
                     any ? free_parameters(a, tool, &list) : listed_parameters(a, tool, &list));
 }
 
@@ -445,11 +464,16 @@ static const struct expression *call_of_tool(struct answer *a, const json_t *fun
     tool.parameters = parameters;
     tool.options.lenient = true;
     tool.options.root = parameters;
-    tool.options.between_tags = a->family->body == BODY_PARAMETERS;
+    tool.options.barred = a->family->body == BODY_PARAMETERS ? '/' : a->family->markers ? '|' : 0;
+    tool.options.quote = a->family->quote;
+    tool.options.never = a->family->markers;
     if (a->family->body == BODY_CALL) body = call_object(a, &tool);
-    if (a->family->body == BODY_ARGUMENTS) body = call_arguments(a, &tool);
+    if (a->family->body == BODY_ARGUMENTS)
+        body = a->family->channels ? call_message(a, &tool) : call_arguments(a, &tool);
+    if (a->family->body == BODY_PAIRS) body = call_pairs(a, &tool);
     if (a->family->body == BODY_PARAMETERS) body = call_parameters(a, &tool);
     json_decref(parameters);
+    if (a->family->channels) return body; /* its end is that of the answer */
     if (a->family->body != BODY_PARAMETERS && body) body = SEQUENCE(a->builder, body, gap(a));
     return body ? SEQUENCE(a->builder, body, text(a, a->family->call_end)) : NULL;
 }

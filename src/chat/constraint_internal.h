@@ -1,7 +1,8 @@
 /* constraint_internal.h: what the files of the answer's grammar share.
  *
  *     constraint.c   reasoning, text, where calls stand
- *     constraint_call.c      one call: name and arguments, by the family's syntax */
+ *     constraint_call.c      one call: name and arguments, by the family's syntax
+ *     constraint_channels.c  answers that are lists of messages */
 #ifndef CHAT_CONSTRAINT_INTERNAL_H
 #define CHAT_CONSTRAINT_INTERNAL_H
 
@@ -22,7 +23,20 @@ struct answer {
 /* White space between tags: up to two newlines or blanks. */
 const struct expression *answer_gap(struct grammar_builder *builder);
 
-/* A call of any tool that may be called, behind call_begin, with call_end.  NULL after an error. */
+/* A call of any tool that may be called, behind call_begin, with call_end.  NULL after an error.
+ * Of a family with channels: behind the recipient's "functions.", to the end of the answer. */
 const struct expression *answer_call_rest(struct answer *answer);
+
+/* A rule of its own, so that an expression that stands in several places is made once. */
+const struct expression *answer_rule(struct grammar_builder *builder,
+                                     const struct expression *body);
+
+/* Whether an answer may end before it has content or a call. */
+bool answer_is_free(const struct answer_form *form);
+
+/* The answer of a family with channels.  `calls`: whether there are tools; `given`: what the content
+ * must be, NULL: it is free. */
+const struct expression *answer_of_channels(struct answer *answer, bool calls,
+                                            const struct expression *given);
 
 #endif

@@ -1,6 +1,7 @@
 #include "chat/model_text.h"
 
 #include "base/status.h"
+#include "chat/output_family.h"
 #include "checkpoint/metadata.h"
 
 enum { GENERATION_BYTES_MAX = 1 << 20, TOP_K_MAX = 1 << 24 };
@@ -35,6 +36,19 @@ static mf_status keep_template_error(struct model_text *text, mf_status status,
     text->chat_error = *problem;
     text->chat_error.status = MF_ERR_TEMPLATE;
     return MF_OK;
+}
+
+void model_text_find_ends(struct model_text_ends *out, const struct model_text *text)
+{
+    *out = (struct model_text_ends){ .no_end = -1 };
+    if (!text->tokenizer || !text->chat) return;
+    const struct output_family *family = output_family_detect(chat_template_source(text->chat));
+    const char *const *stop = family->stops;
+    for (; stop && *stop && out->count < COUNT_OF(out->tokens); stop++) {
+        int32_t id = tokenizer_find(text->tokenizer, *stop);
+        if (id >= 0) out->tokens[out->count++] = id;
+    }
+    if (family->no_stop) out->no_end = tokenizer_find(text->tokenizer, family->no_stop);
 }
 
 /* ------------------------------------------------------------------ directory */

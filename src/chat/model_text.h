@@ -49,6 +49,15 @@ mf_status model_text_from_metadata(struct model_text *out, const struct metadata
 
 void model_text_clear(struct model_text *text);
 
+/* What the chat template's syntax says of the end of an answer, whatever lists of tokens a checkpoint
+ * has: GGUF files name one token or two, gpt-oss ends at three. */
+struct model_text_ends {
+    int32_t tokens[4];
+    size_t count;
+    int32_t no_end; /* goes on after it, though some checkpoints list it; -1: there is none */
+};
+void model_text_find_ends(struct model_text_ends *out, const struct model_text *text);
+
 /* Sampling where the checkpoint does not say anything: temperature 0.7, top-k 40, top-p 0.9. */
 void model_text_defaults(struct sampler_options *out);
 

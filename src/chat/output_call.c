@@ -7,20 +7,14 @@
 /* Longer names and keys are no names, and nothing waits longer for what follows a tag. */
 enum { NAME_LIMIT = 256, WHITE_LIMIT = 256 };
 
-static bool is_white(char c)
-{
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
-
 static char byte_at(const struct output_parser *parser, size_t offset)
 {
     return parser->buffer.data[offset];
 }
 
-/* Moves past white space; false: nothing but it is there. */
-static bool skip_white(struct output_parser *parser)
+bool output_skip_white(struct output_parser *parser)
 {
-    while (parser->at < parser->buffer.length && is_white(byte_at(parser, parser->at)))
+    while (parser->at < parser->buffer.length && output_is_white(byte_at(parser, parser->at)))
         parser->at++;
     return parser->at < parser->buffer.length;
 }
@@ -58,8 +52,7 @@ static void send_arguments(struct output_parser *parser, size_t length)
     parser->sent = length;
 }
 
-/* What is known of the call goes out while it is written, if that is wanted. */
-static void stream(struct output_parser *parser)
+void output_call_stream(struct output_parser *parser)
 {
     if (!parser->options.stream_calls) return;
     announce(parser);
@@ -76,7 +69,7 @@ void output_call_reset(struct output_parser *parser)
     parser->name_value = parser->arguments_value = parser->key = (struct output_span){ 0 };
 }
 
-static enum output_progress complete(struct output_parser *parser)
+enum output_progress output_call_complete(struct output_parser *parser)
 {
     announce(parser);
     send_arguments(parser, parser->arguments.count);
@@ -86,7 +79,9 @@ static enum output_progress complete(struct output_parser *parser)
     output_begin_content(parser);
     parser->call++;
     parser->section_open = parser->family->section_begin != NULL;
-    parser->stage = parser->section_open ? STAGE_BETWEEN : STAGE_TEXT;
+    parser->stage = parser->section_open       ? STAGE_BETWEEN
+                    : parser->family->channels ? STAGE_HEADER
+                                               : STAGE_TEXT;
     return PROGRESS_ON;
 }
 
@@ -114,7 +109,7 @@ void output_call_open(struct output_parser *parser, const char *opener)
 
 static enum output_progress step_open(struct output_parser *parser)
 {
-    if (!skip_white(parser)) return PROGRESS_WAIT;
+    if (!output_skip_white(parser)) return PROGRESS_WAIT;
     enum output_match match = take(parser, parser->family->call_begin);
     if (match == MATCH_PART) return PROGRESS_WAIT;
     if (match == MATCH_NO) return PROGRESS_BAD;
@@ -126,7 +121,7 @@ static enum output_progress step_open(struct output_parser *parser)
 static enum output_progress step_between(struct output_parser *parser)
 {
     const struct output_family *family = parser->family;
-    bool more = skip_white(parser);
+    bool more = output_skip_white(parser);
     if (!more && !parser->finishing) return PROGRESS_WAIT;
     output_consume(parser, parser->at);
     enum output_match call = more ? output_match(parser, 0, family->call_begin) : MATCH_NO;
@@ -150,19 +145,35 @@ static bool is_name_byte(char c)
            (c && strchr("_.-:/@$", c));
 }
 
+bool output_is_name_text(const char *text, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (!is_name_byte(text[i])) return false;
+    return length > 0 && length < NAME_LIMIT - 16; /* a family may put something around it */
+}
+
 bool output_is_name(const char *name)
 {
-    size_t length = strlen(name);
-    for (size_t i = 0; i < length; i++)
-        if (!is_name_byte(name[i])) return false;
-    return length > 0 && length < NAME_LIMIT - 16; /* a family may put something around it */
+    return output_is_name_text(name, strlen(name));
 }
 
 static struct output_span trim(const struct output_parser *parser, struct output_span span)
 {
-    while (span.start < span.end && is_white(byte_at(parser, span.start))) span.start++;
-    while (span.end > span.start && is_white(byte_at(parser, span.end - 1))) span.end--;
+    while (span.start < span.end && output_is_white(byte_at(parser, span.start))) span.start++;
+    while (span.end > span.start && output_is_white(byte_at(parser, span.end - 1))) span.end--;
     return span;
+}
+
+/* The name without what may stand before it. */
+static struct output_span leave_out(const struct output_parser *parser, struct output_span span,
+                                    const char *name_begin)
+{
+    size_t size = name_begin ? strlen(name_begin) : 0;
+    if (!size || span.end - span.start < size ||
+        memcmp(parser->buffer.data + span.start, name_begin, size) != 0)
+        return span;
+    span.start += size;
+    return trim(parser, span);
 }
 
 /* functions.NAME:7 is the id of a call of NAME. */
@@ -184,7 +195,7 @@ static void take_numbered_name(struct output_parser *parser, const char *text, s
 static enum output_progress take_name(struct output_parser *parser, struct output_span span)
 {
     const struct output_family *family = parser->family;
-    span = trim(parser, span);
+    span = leave_out(parser, trim(parser, span), family->name_begin);
     const char *text = parser->buffer.data + span.start;
     size_t length = span.end - span.start;
     if (!length) return PROGRESS_BAD;
@@ -200,6 +211,7 @@ static enum output_progress take_name(struct output_parser *parser, struct outpu
         output_add(parser, &parser->name, text, length);
     parser->body = parser->at;
     parser->stage = family->body == BODY_ARGUMENTS ? STAGE_JSON : STAGE_PARAMETER;
+    if (family->body == BODY_PAIRS) output_pairs_begin(parser);
     return PROGRESS_ON;
 }
 
@@ -210,15 +222,15 @@ static enum output_progress step_name(struct output_parser *parser)
         char c = byte_at(parser, parser->at);
         bool some = trim(parser, span).start < parser->at;
         if (parser->name_on_line) {
-            if (c == '<' || (some && is_white(c))) return take_name(parser, span);
+            if (c == '<' || (some && output_is_white(c))) return take_name(parser, span);
         } else {
             enum output_match match = take(parser, parser->family->name_end);
             if (match == MATCH_YES) return take_name(parser, span);
             if (match == MATCH_PART) return PROGRESS_WAIT;
         }
         bool inside =
-            some && parser->at > parser->body && is_white(byte_at(parser, parser->at - 1));
-        if (!is_white(c) && (!is_name_byte(c) || inside)) return PROGRESS_BAD;
+            some && parser->at > parser->body && output_is_white(byte_at(parser, parser->at - 1));
+        if (!output_is_white(c) && (!is_name_byte(c) || inside)) return PROGRESS_BAD;
         if (parser->at - parser->body > NAME_LIMIT) return PROGRESS_BAD;
     }
     return PROGRESS_WAIT;
@@ -293,7 +305,7 @@ static void learn_arguments(struct output_parser *parser, struct output_span spa
     size_t known = span.start + parser->arguments.count;
     if (!parser->name.count || byte_at(parser, span.start) != '{' || span.end <= known) return;
     output_add(parser, &parser->arguments, parser->buffer.data + known, span.end - known);
-    stream(parser);
+    output_call_stream(parser);
 }
 
 static void learn(struct output_parser *parser)
@@ -322,18 +334,38 @@ static enum output_progress check_call(struct output_parser *parser)
     json_t *inner = span.end ? decode_string(parser, span) : NULL; /* an object in a string */
     const char *object = json_string_value(inner);
     size_t length = json_string_length(inner);
-    for (; length && is_white(*object); length--) object++;
-    while (length && is_white(object[length - 1])) length--;
+    for (; length && output_is_white(*object); length--) object++;
+    while (length && output_is_white(object[length - 1])) length--;
     bool good = length && *object == '{' && json_is_value(object, length);
     if (good) output_add(parser, &parser->arguments, object, length);
     json_decref(inner);
     return good ? PROGRESS_ON : PROGRESS_BAD;
 }
 
+/* A marker at the present place, or the beginning of one that may become whole. */
+static enum output_match marker_here(const struct output_parser *parser)
+{
+    if (!parser->family->markers || byte_at(parser, parser->at) != '<') return MATCH_NO;
+    enum output_match match = output_marker(parser, parser->at, NULL);
+    return match == MATCH_PART && parser->finishing && !parser->cut ? MATCH_NO : match;
+}
+
+/* Does a message end where its arguments should begin? */
+static bool says_nothing(const struct output_parser *parser)
+{
+    if (parser->at == parser->buffer.length) return parser->finishing && !parser->cut;
+    return marker_here(parser) == MATCH_YES;
+}
+
 static enum output_progress step_json(struct output_parser *parser)
 {
     if (!parser->json.depth) { /* before the object */
-        if (!skip_white(parser)) return PROGRESS_WAIT;
+        bool more = output_skip_white(parser);
+        if (parser->family->channels && says_nothing(parser)) {
+            output_add(parser, &parser->arguments, "{}", 2);
+            return output_call_complete(parser);
+        }
+        if (!more || marker_here(parser) == MATCH_PART) return PROGRESS_WAIT;
         if (parser->name_on_line && !parser->fence_seen) {
             enum output_match match = take(parser, "```json");
             parser->fence_seen = match == MATCH_YES;
@@ -344,6 +376,9 @@ static enum output_progress step_json(struct output_parser *parser)
     }
     enum json_progress progress = JSON_MORE;
     while (parser->at < parser->buffer.length && progress == JSON_MORE) {
+        enum output_match match = marker_here(parser);
+        if (match == MATCH_YES) return PROGRESS_BAD;
+        if (match == MATCH_PART) break;
         progress = json_reader_feed(&parser->json, byte_at(parser, parser->at));
         if (progress == JSON_BAD) return PROGRESS_BAD;
         note_event(parser);
@@ -359,7 +394,8 @@ static enum output_progress step_json(struct output_parser *parser)
 static enum output_progress step_json_end(struct output_parser *parser)
 {
     const struct output_family *family = parser->family;
-    if (!skip_white(parser)) return parser->finishing ? complete(parser) : PROGRESS_WAIT;
+    if (!output_skip_white(parser))
+        return parser->finishing ? output_call_complete(parser) : PROGRESS_WAIT;
     if (parser->fence_seen) {
         enum output_match fence = take(parser, "```");
         if (fence == MATCH_PART && !parser->finishing) return PROGRESS_WAIT;
@@ -369,18 +405,20 @@ static enum output_progress step_json_end(struct output_parser *parser)
         }
     }
     enum output_match match = take(parser, family->call_end);
-    if (match == MATCH_YES) return complete(parser);
-    if (match == MATCH_PART && parser->finishing) {
+    if (match == MATCH_YES) return output_call_complete(parser);
+    enum output_match marker = output_marker(parser, parser->at, NULL);
+    if ((match == MATCH_PART || marker == MATCH_PART) && parser->finishing) {
         parser->at = parser->buffer.length;
-        return complete(parser);
+        return output_call_complete(parser);
     }
     const char *const next[] = { family->call_begin, family->section_end };
     for (size_t i = 0; i < COUNT_OF(next); i++) {
         enum output_match found = next[i] ? output_match(parser, parser->at, next[i]) : MATCH_NO;
-        if (found == MATCH_YES) return complete(parser);
+        if (found == MATCH_YES) return output_call_complete(parser);
         if (found == MATCH_PART) match = MATCH_PART;
     }
-    return match == MATCH_PART ? PROGRESS_WAIT : PROGRESS_BAD;
+    if (marker == MATCH_YES) return output_call_complete(parser);
+    return match == MATCH_PART || marker == MATCH_PART ? PROGRESS_WAIT : PROGRESS_BAD;
 }
 
 /* ------------------------------------------------------------------ parameters */
@@ -388,10 +426,10 @@ static enum output_progress step_json_end(struct output_parser *parser)
 static enum output_progress step_parameter(struct output_parser *parser)
 {
     const struct output_family *family = parser->family;
-    if (!skip_white(parser)) return PROGRESS_WAIT;
+    if (!output_skip_white(parser)) return PROGRESS_WAIT;
     enum output_match more = take(parser, family->parameter_begin);
     if (more == MATCH_YES) {
-        stream(parser);
+        output_call_stream(parser);
         parser->body = parser->at;
         parser->stage = STAGE_KEY;
         return PROGRESS_ON;
@@ -400,7 +438,7 @@ static enum output_progress step_parameter(struct output_parser *parser)
     if (end == MATCH_YES) {
         output_add(parser, &parser->arguments, "{}", parser->parameters ? 0 : 2);
         output_add(parser, &parser->arguments, "}", parser->parameters ? 1 : 0);
-        return complete(parser);
+        return output_call_complete(parser);
     }
     return more == MATCH_PART || end == MATCH_PART ? PROGRESS_WAIT : PROGRESS_BAD;
 }
@@ -441,7 +479,7 @@ static enum output_progress step_says_string(struct output_parser *parser)
 
 static enum output_progress step_value_begin(struct output_parser *parser)
 {
-    if (!skip_white(parser)) return PROGRESS_WAIT;
+    if (!output_skip_white(parser)) return PROGRESS_WAIT;
     enum output_match match = take(parser, parser->family->value_begin);
     if (match != MATCH_YES) return match == MATCH_PART ? PROGRESS_WAIT : PROGRESS_BAD;
     parser->value = parser->at;
@@ -464,7 +502,7 @@ static enum output_match follows(const struct output_parser *parser, size_t offs
                                  const char *b)
 {
     size_t limit = min_size(parser->buffer.length, offset + WHITE_LIMIT);
-    while (offset < limit && is_white(byte_at(parser, offset))) offset++;
+    while (offset < limit && output_is_white(byte_at(parser, offset))) offset++;
     if (offset == parser->buffer.length) return MATCH_PART;
     enum output_match first = output_match(parser, offset, a);
     enum output_match second = b ? output_match(parser, offset, b) : MATCH_NO;
@@ -557,7 +595,7 @@ static enum output_progress step_value(struct output_parser *parser)
     add_parameter(parser, (struct output_span){ parser->value, end });
     parser->at = end + strlen(family->value_end);
     parser->stage = STAGE_PARAMETER;
-    stream(parser);
+    output_call_stream(parser);
     return PROGRESS_ON;
 }
 
@@ -572,6 +610,8 @@ enum output_progress output_call_step(struct output_parser *parser)
         return step_json(parser);
     case STAGE_JSON_END:
         return step_json_end(parser);
+    case STAGE_PAIRS:
+        return output_pairs_step(parser);
     case STAGE_PARAMETER:
         return step_parameter(parser);
     case STAGE_KEY:

@@ -12,7 +12,8 @@
  * What holds for every piece-wise feeding of a text:
  *   - the concatenated events are the same;
  *   - markup never shows up in reasoning or content, except a call that turned out not to be
- *     one: then all of its text does, nothing lost, and no call is made up;
+ *     one: then all of its text does, nothing lost, and no call is made up (of a family with
+ *     `markers`, output_family.h, all but those);
  *   - what was shown as text is never taken back.
  * White space between markup and text is dropped, text of events is whole UTF-8 characters (as
  * long as the input is UTF-8), and text that may yet become markup waits.
@@ -33,7 +34,7 @@
 struct output_family;
 
 /* By name: think, hermes, qwen3_coder, qwen3_5, deepseek_v3, deepseek_v3_1, deepseek_v3_2,
- * kimi_k2, glm_4_6, minimax_m2.  NULL: there is none. */
+ * kimi_k2, glm_4_6, minimax_m2, harmony, gemma4.  NULL: there is none. */
 const struct output_family *output_family_find(const char *name);
 /* The family that a chat template's text speaks of; `think` when it speaks of no calls. */
 const struct output_family *output_family_detect(const char *template_source);
@@ -41,8 +42,12 @@ const char *output_family_name(const struct output_family *family);
 /* Number `index` of all, NULL behind the last: for lists in messages. */
 const struct output_family *output_family_at(size_t index);
 
-/* Does this prompt end inside of reasoning, so that the output begins there? */
-bool output_prompt_opens_reasoning(const char *prompt, size_t length);
+/* Does this prompt end inside of reasoning, so that the output begins there?  Or does it end with
+ * reasoning that is closed? */
+bool output_prompt_opens_reasoning(const struct output_family *family, const char *prompt,
+                                   size_t length);
+bool output_prompt_closes_reasoning(const struct output_family *family, const char *prompt,
+                                    size_t length);
 
 /* ------------------------------------------------------------------ events */
 

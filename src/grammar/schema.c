@@ -504,6 +504,7 @@ bool schema_compiler_open(struct schema_compiler *c, struct grammar_builder *bui
     *c = (struct schema_compiler){ .builder = builder, .root = schema, .path = "#" };
     if (options) c->options = *options;
     if (c->options.root) c->root = c->options.root;
+    c->unquoted = c->options.quote != NULL;
     for (size_t i = 0; i < SHARED_COUNT; i++) c->shared[i] = RULE_NONE;
     c->memos = calloc(SCHEMA_MEMO_BUCKETS, sizeof *c->memos);
     return c->memos || builder_fail(builder, MF_ERR_MEMORY, "out of memory for the schema");

@@ -31,9 +31,15 @@ struct grammar_builder;
 enum { JSON_SCHEMA_TEXT_LIMIT = 1 << 20 };
 
 struct json_schema_options {
-    bool lenient;       /* a keyword that cannot be kept is noted instead of refused */
-    bool between_tags;  /* "</" never stands in the text: JSON has other ways to write it */
-    const json_t *root; /* what $ref starts from; NULL: the schema itself */
+    bool lenient; /* a keyword that cannot be kept is noted instead of refused */
+    /* '/' or '|': it never stands behind "<" in the text, where markup would begin.  JSON has other
+     * ways to write that.  0: it may. */
+    char barred;
+    /* Not JSON, but its relative with bare keys and strings without escapes, between two of these:
+     * {city:<|"|>Oslo<|"|>,days:3}.  NULL: JSON. */
+    const char *quote;
+    const char *const *never; /* texts that such a string does not hold, NULL behind the last */
+    const json_t *root;       /* what $ref starts from; NULL: the schema itself */
     /* One sentence per thing that a user may want to know; may be NULL. */
     void (*note)(void *user, const char *sentence);
     void *user;

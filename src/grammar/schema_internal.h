@@ -4,6 +4,7 @@
  *     schema_merge.c    two schemas that must both hold, as one
  *     schema_object.c   objects and arrays
  *     schema_string.c   strings, keys, formats
+ *     schema_fixed.c    values and keys that are given
  *     schema_pattern.c  regular expressions
  *     schema_number.c   numbers and whole numbers
  *     schema_text.c     strings that are written without quotes
@@ -117,8 +118,8 @@ const struct expression *schema_string_inside(struct schema_compiler *c, const j
 /* Any string, with its quotes: the body of SHARED_STRING. */
 const struct expression *schema_any_string(struct schema_compiler *c);
 
-/* A fixed text as a JSON string. */
-const struct expression *schema_quoted(struct schema_compiler *c, const char *text, size_t length);
+/* `x` between quotes. */
+const struct expression *schema_in_quotes(struct schema_compiler *c, const struct expression *x);
 
 /* A string without escapes that is none of `names` (the keys of an object). */
 const struct expression *schema_other_key(struct schema_compiler *c, const json_t *names);
@@ -127,8 +128,16 @@ const struct expression *schema_other_key(struct schema_compiler *c, const json_
 const struct expression *schema_character(struct schema_compiler *c,
                                           const struct code_range *ranges, size_t count);
 
-/* The JSON text of any value: from malloc, NULL after an error. */
+/* ------------------------------------------------------ schema_fixed.c */
+
+/* A fixed text as a JSON string; a key without quotes where these are bare. */
+const struct expression *schema_quoted(struct schema_compiler *c, const char *text, size_t length);
+
+/* The text of any value: from malloc, NULL after an error. */
 char *schema_value_text(struct schema_compiler *c, const json_t *value);
+
+/* A key that can be written without quotes, where these are bare. */
+bool schema_is_bare_key(const char *key);
 
 /* ---------------------------------------------------- schema_pattern.c */
 

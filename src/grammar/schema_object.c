@@ -142,11 +142,8 @@ static const struct expression *extra_pair(struct schema_compiler *c, const json
             return NULL;
         }
         bool kept = true;
-        struct grammar_builder *b = c->builder;
-        const struct expression *inside =
-            schema_pattern(c, json_object_iter_key(entry), 0, REPEAT_ANY, &kept);
-        const struct expression *key =
-            SEQUENCE(b, expression_text(b, "\""), inside, expression_text(b, "\""));
+        const struct expression *key = schema_in_quotes(
+            c, schema_pattern(c, json_object_iter_key(entry), 0, REPEAT_ANY, &kept));
         return pair(c, key, schema_compile(c, json_object_iter_value(entry), "patternProperties"));
     }
     /* Nothing said about anything: any object.  Something listed: only that. */

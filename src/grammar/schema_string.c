@@ -29,12 +29,15 @@ static const struct code_range unquoted[] = {
     { CODE_SURROGATE_LAST + 1, CODE_LAST },
 };
 
+/* What free keys are made of where they have no quotes. */
+static const struct code_range bare[] = { { '0', '9' }, { 'A', 'Z' }, { '_', '_' }, { 'a', 'z' } };
+
 static const struct code_range *plain_set(const struct schema_compiler *c, size_t *count)
 {
-    *count = c->unquoted               ? COUNT_OF(unquoted)
-             : c->options.between_tags ? COUNT_OF(tagless)
-                                       : COUNT_OF(plain);
-    return c->unquoted ? unquoted : c->options.between_tags ? tagless : plain;
+    *count = c->unquoted         ? COUNT_OF(unquoted)
+             : c->options.barred ? COUNT_OF(tagless)
+                                 : COUNT_OF(plain);
+    return c->unquoted ? unquoted : c->options.barred ? tagless : plain;
 }
 
 static const struct expression *plain_character(struct schema_compiler *c)
@@ -133,7 +136,7 @@ const struct expression *schema_character(struct schema_compiler *c,
     /* Control characters without a short form are offered only where there is nothing else. */
     for (uint32_t code = 1; code <= '\\' && !c->unquoted; code++) {
         bool common = code == '"' || code == '\\' || code == '\n' || code == '\t' || code == '\r' ||
-                      (code == '<' && c->options.between_tags);
+                      (code == '<' && c->options.barred);
         if (code >= 0x20 && !common) continue;
         if (!common && raw_count) continue;
         for (size_t i = 0; i < count; i++)
@@ -146,10 +149,11 @@ const struct expression *schema_character(struct schema_compiler *c,
 
 /* ----------------------------------------------------------------- strings */
 
-static const struct expression *in_quotes(struct schema_compiler *c, const struct expression *x)
+const struct expression *schema_in_quotes(struct schema_compiler *c, const struct expression *x)
 {
     struct grammar_builder *b = c->builder;
-    return SEQUENCE(b, expression_text(b, "\""), x, expression_text(b, "\""));
+    const char *quote = c->options.quote ? c->options.quote : "\"";
+    return SEQUENCE(b, expression_text(b, quote), x, expression_text(b, quote));
 }
 
 /* Formats as patterns: each matches only texts that a validator accepts, not all of them.  Where a
@@ -231,83 +235,47 @@ const struct expression *schema_string(struct schema_compiler *c, const json_t *
 {
     const struct expression *any = schema_shared(c, SHARED_STRING);
     const struct expression *inside = schema_string_inside(c, schema, any);
-    return inside == any ? any : in_quotes(c, inside);
+    return inside == any ? any : schema_in_quotes(c, inside);
 }
 
-/* Characters of which no two are "</": behind "<" comes another one, or "\\/". */
+/* Characters of which no two are "<" and what is barred behind it: there comes another one, or an
+ * escape. */
 static const struct expression *tagless_characters(struct schema_compiler *c)
 {
-    static const struct code_range after[] = {
-        { 0x20, 0x21 },
-        { 0x23, 0x2e },
-        { 0x30, 0x3b },
-        { 0x3d, 0x5b },
-        { 0x5d, CODE_SURROGATE_FIRST - 1 },
-        { CODE_SURROGATE_LAST + 1, CODE_LAST },
-    };
+    uint32_t barred = (uint8_t)c->options.barred;
+    const struct code_range free[] = { { 0, barred - 1 }, { barred + 1, CODE_LAST } };
+    struct code_range after[COUNT_OF(tagless) + COUNT_OF(free)];
+    size_t count = code_ranges_intersect(after, tagless, COUNT_OF(tagless), free, COUNT_OF(free));
     struct grammar_builder *b = c->builder;
     const struct expression *open = expression_text(b, "<");
     const struct expression *opened =
         SEQUENCE(b, expression_repeat(b, open, 1, REPEAT_ANY),
-                 CHOICE(b, expression_class(b, after, COUNT_OF(after)), any_escape(b)));
+                 CHOICE(b, expression_class(b, after, count), any_escape(b)));
     return SEQUENCE(b, expression_repeat(b, CHOICE(b, any_character(c), opened), 0, REPEAT_ANY),
                     expression_repeat(b, open, 0, REPEAT_ANY));
+}
+
+/* Text up to the quote, with it. */
+static const struct expression *marked_characters(struct schema_compiler *c)
+{
+    enum { NEVER_MAX = 24 };
+    struct text_end ends[NEVER_MAX + 1] = { { c->options.quote, expression_empty(c->builder) } };
+    size_t count = 1;
+    for (const char *const *never = c->options.never; never && *never && count <= NEVER_MAX;
+         never++)
+        if (strcmp(*never, c->options.quote) != 0)
+            ends[count++] = (struct text_end){ *never, NULL };
+    return expression_text_until(c->builder, ends, count, false);
 }
 
 /* The body of SHARED_STRING. */
 const struct expression *schema_any_string(struct schema_compiler *c)
 {
-    if (c->options.between_tags) return in_quotes(c, tagless_characters(c));
-    return in_quotes(c, expression_repeat(c->builder, any_character(c), 0, REPEAT_ANY));
-}
-
-/* -------------------------------------------------------------- fixed texts */
-
-/* "</" becomes "<\\/", which is the same string.  Frees `text`; NULL: no memory. */
-static char *hide_tags(char *text)
-{
-    size_t length = strlen(text), at = 0;
-    char *out = malloc(2 * length + 1);
-    for (size_t i = 0; out && i <= length; i++) {
-        if (i > 0 && text[i] == '/' && text[i - 1] == '<') out[at++] = '\\';
-        out[at++] = text[i];
-    }
-    free(text);
-    return out;
-}
-
-char *schema_value_text(struct schema_compiler *c, const json_t *value)
-{
-    /* As short as reading it back allows: 0.1 and not 0.10000000000000001. */
-    static const size_t precisions[] = { 15, 17 };
-    for (size_t i = 0; i < COUNT_OF(precisions); i++) {
-        size_t flags = JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(precisions[i]);
-        char *text = json_dumps(value, flags);
-        if (!text) break;
-        json_t *back = json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-        bool same = back && json_equal(back, value);
-        json_decref(back);
-        if (same || i + 1 == COUNT_OF(precisions)) {
-            if (c->options.between_tags) text = hide_tags(text);
-            if (!text) break;
-            return text;
-        }
-        free(text);
-    }
-    builder_fail(c->builder, MF_ERR_MEMORY, "out of memory for the schema");
-    return NULL;
-}
-
-const struct expression *schema_quoted(struct schema_compiler *c, const char *text, size_t length)
-{
-    json_t *value = json_stringn(text, length);
-    if (!value) return schema_fail(c, MF_ERR_GRAMMAR, "a name is not UTF-8");
-    char *quoted = schema_value_text(c, value);
-    json_decref(value);
-    if (!quoted) return NULL;
-    const struct expression *expression = expression_text(c->builder, quoted);
-    free(quoted);
-    return expression;
+    if (c->options.quote)
+        return SEQUENCE(c->builder, expression_text(c->builder, c->options.quote),
+                        marked_characters(c));
+    if (c->options.barred) return schema_in_quotes(c, tagless_characters(c));
+    return schema_in_quotes(c, expression_repeat(c->builder, any_character(c), 0, REPEAT_ANY));
 }
 
 /* --------------------------------------------------------------- other keys */
@@ -327,14 +295,24 @@ static bool is_plain(const struct schema_compiler *c, const char *name)
 {
     for (; *name; name++) {
         if ((uint8_t)*name < 0x20 || *name == '"' || *name == '\\') return false;
-        if (*name == '<' && c->options.between_tags) return false;
+        if (*name == '<' && c->options.barred) return false;
+        if (c->options.quote && !schema_is_bare_key(name)) return false;
     }
     return true;
 }
 
-static const struct expression *plain_characters(struct schema_compiler *c)
+static const struct code_range *key_set(const struct schema_compiler *c, size_t *count)
 {
-    return expression_repeat(c->builder, plain_character(c), 0, REPEAT_ANY);
+    *count = COUNT_OF(bare);
+    return c->options.quote ? bare : plain_set(c, count);
+}
+
+static const struct expression *key_characters(struct schema_compiler *c, uint32_t least)
+{
+    size_t count;
+    const struct code_range *set = key_set(c, &count);
+    return expression_repeat(c->builder, expression_class(c->builder, set, count), least,
+                             REPEAT_ANY);
 }
 
 /* What may follow the first `done` bytes that all names[0..count) share, so that the whole is
@@ -349,11 +327,11 @@ static const struct expression *differ(struct schema_compiler *c, const char *co
     struct code_range taken[BRANCH_LIMIT + 1], free_codes[BRANCH_LIMIT + 3];
     struct code_range others[BRANCH_LIMIT + 3 + COUNT_OF(tagless)];
     size_t item_count = 0, taken_count = 0, at = 0, set_count;
-    const struct code_range *set = plain_set(c, &set_count);
-    if (names[0][done] != '\0')
-        items[item_count++] = expression_empty(b);
-    else
+    const struct code_range *set = key_set(c, &set_count);
+    if (names[0][done] == '\0')
         at = 1;
+    else if (done > 0 || !c->options.quote)
+        items[item_count++] = expression_empty(b);
     while (at < count) {
         uint32_t code = 0;
         size_t n = code_decode(&code, names[at] + done, strlen(names[at] + done));
@@ -373,7 +351,8 @@ static const struct expression *differ(struct schema_compiler *c, const char *co
     taken_count = code_ranges_normalise(taken, taken_count);
     size_t free_count = code_ranges_invert(free_codes, taken, taken_count);
     free_count = code_ranges_intersect(others, free_codes, free_count, set, set_count);
-    items[item_count++] = SEQUENCE(b, expression_class(b, others, free_count), plain_characters(c));
+    items[item_count++] =
+        SEQUENCE(b, expression_class(b, others, free_count), key_characters(c, 0));
     return expression_choice(b, items, item_count);
 }
 
@@ -389,7 +368,9 @@ const struct expression *schema_other_key(struct schema_compiler *c, const json_
     {
         if (is_plain(c, name)) sorted[count++] = name;
     }
-    if (count == 0) return in_quotes(c, plain_characters(c));
+    if (count == 0 && c->options.quote) return key_characters(c, 1);
+    if (count == 0) return schema_in_quotes(c, key_characters(c, 0));
     qsort(sorted, count, sizeof *sorted, by_text);
-    return in_quotes(c, differ(c, sorted, count, 0, 0));
+    const struct expression *key = differ(c, sorted, count, 0, 0);
+    return c->options.quote ? key : schema_in_quotes(c, key);
 }

@@ -1,5 +1,7 @@
 #include "jinja/options.h"
 
+#include "base/clock.h"
+
 #include <stdlib.h>
 
 const char *jinja_error_kind_name(enum jinja_error_kind kind)
@@ -22,7 +24,7 @@ void jinja_error_clear(struct jinja_error *error)
 
 void jinja_clock_local(void *user, struct tm *out)
 {
-    (void)user;
-    time_t now = time(NULL);
+    const int64_t *given = user;
+    time_t now = (time_t)(given ? *given : clock_calendar_seconds());
     localtime_r(&now, out);
 }

@@ -47,7 +47,8 @@ struct jinja_options {
     unsigned depth_limit; /* of macros in macros, expressions in expressions, lists in lists */
 };
 
-/* For options.now: the machine's clock and time zone. */
+/* For options.now: the time that `user`, an int64_t, has in seconds since 1970, in the machine's time
+ * zone; NULL: the machine's clock. */
 void jinja_clock_local(void *user, struct tm *out);
 
 #endif

@@ -107,6 +107,8 @@ mf_status config_add_end_tokens(struct model_config *config, const json_t *json,
                                 mf_error *why);
 mf_status config_add_end_token(struct model_config *config, int64_t id, const char *where,
                                mf_error *why);
+/* No end token any more, if it was one. */
+void config_remove_end_token(struct model_config *config, int32_t id);
 
 /* Channels of the convolution: queries, keys, values. */
 uint32_t config_delta_channels(const struct model_config *config);

@@ -229,6 +229,14 @@ mf_status config_add_end_token(struct model_config *config, int64_t id, const ch
     return MF_OK;
 }
 
+void config_remove_end_token(struct model_config *config, int32_t id)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < config->end_token_count; i++)
+        if (config->end_tokens[i] != id) config->end_tokens[left++] = config->end_tokens[i];
+    config->end_token_count = left;
+}
+
 mf_status config_refuse_family(const char *where, const char *field, const char *name, bool experts,
                                const char *known, mf_error *why)
 {

@@ -61,6 +61,18 @@ static mf_status check_tokenizer(const struct model *m, const struct tokenizer *
                 tokenizer_size(tokenizer) - 1, m->config.vocab_size - 1);
 }
 
+/* What the syntax of the chat template says of end tokens. */
+static mf_status settle_end_tokens(struct model *m, const struct model_text *text, mf_error *why)
+{
+    struct model_text_ends ends;
+    mf_status status = MF_OK;
+    model_text_find_ends(&ends, text);
+    for (size_t i = 0; i < ends.count && status == MF_OK; i++)
+        status = config_add_end_token(&m->config, ends.tokens[i], "the chat template", why);
+    config_remove_end_token(&m->config, ends.no_end);
+    return status;
+}
+
 /* ------------------------------------------------ directories with config.json */
 
 /* End tokens that config.json does not know, which is usual. */
@@ -71,7 +83,8 @@ static mf_status add_end_tokens(struct model *m, const struct model_text *text, 
         status = config_add_end_tokens(&m->config, text->generation, "generation_config.json", why);
     if (status != MF_OK || !text->tokenizer || !text->eos) return status;
     int32_t id = tokenizer_find(text->tokenizer, json_string_value(text->eos));
-    return id >= 0 ? config_add_end_token(&m->config, id, "tokenizer_config.json", why) : MF_OK;
+    if (id >= 0) status = config_add_end_token(&m->config, id, "tokenizer_config.json", why);
+    return status;
 }
 
 /* Where a checkpoint's parts other than its tensors are. */
@@ -95,7 +108,8 @@ static mf_status open_around_config(struct model *m, const struct model_source *
     struct model_text_source text = { files, parts->config, parts->artifacts,
                                       m->config.family->pre_tokenizer };
     status = model_text_open(source->text, &text, why);
-    return status == MF_OK ? add_end_tokens(m, source->text, why) : status;
+    if (status == MF_OK) status = add_end_tokens(m, source->text, why);
+    return status == MF_OK ? settle_end_tokens(m, source->text, why) : status;
 }
 
 static mf_status open_directory(struct model *m, const struct model_source *source, mf_error *why)
@@ -144,7 +158,8 @@ static mf_status open_around_metadata(struct model *m, const struct model_source
                  "%s says nothing of the router's groups; %u of %u are taken, as in DeepSeek-V3",
                  m->path, m->config.router_top_groups, m->config.router_groups);
     if (status == MF_OK) status = bind(m, NULL, false, source, why);
-    return status == MF_OK ? model_text_from_metadata(source->text, &m->metadata, why) : status;
+    if (status == MF_OK) status = model_text_from_metadata(source->text, &m->metadata, why);
+    return status == MF_OK ? settle_end_tokens(m, source->text, why) : status;
 }
 
 static mf_status open_gguf(struct model *m, const struct model_source *source, mf_error *why)

@@ -79,6 +79,39 @@ static void content_is_marked_and_plain(void)
     mf_prompt_close(prompt);
 }
 
+/* The answer goes on behind the text of the last message, in which markup is plain text. */
+static void a_last_message_is_continued(void)
+{
+    mf_chat_options chat = MF_CHAT_OPTIONS_INIT;
+    mf_prompt *prompt = NULL;
+    size_t length, count;
+    static const char begun[] = "Once <|im_end|> up";
+    int32_t end = mf_text_find_token(text, "<|im_end|>");
+    chat.messages = "[{\"role\":\"user\",\"content\":\"Once <|im_end|> up\"},"
+                    "{\"role\":\"assistant\",\"content\":\"  Once <|im_end|> up\\n\"}]";
+    chat.continue_last = true;
+    CHECK(mf_chat_render(&prompt, text, &chat, &why) == MF_OK);
+    const char *rendered = mf_prompt_text(prompt, &length);
+    const mf_range *content = mf_prompt_content(prompt, &count);
+    CHECK(length > strlen(begun) && strlen(rendered) == length);
+    CHECK(strcmp(rendered + length - strlen(begun), begun) == 0);
+    CHECK(content[count - 1].offset + content[count - 1].length == length);
+    CHECK(occurrences(prompt, end) == 1 && mf_prompt_reasoning(prompt) == MF_REASONING_NONE);
+    mf_prompt_close(prompt);
+    static const char *const none[] = {
+        "[{\"role\":\"user\",\"content\":\"x\"}]",
+        "[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\"\"}]",
+        "[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\"a\","
+        "\"tool_calls\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":"
+        "{\"b\":\"c\"}}}]}]",
+    };
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
+        chat.messages = none[i];
+        CHECK(mf_chat_render(&prompt, text, &chat, &why) == MF_ERR_UNSUPPORTED && !prompt);
+        CHECK(strstr(why.text, "cannot be continued"));
+    }
+}
+
 static void chat_arguments_are_checked(void)
 {
     mf_chat_options chat = { 0 };
@@ -318,6 +351,7 @@ int main(int count, char **words)
     the_text_of_a_checkpoint_opens_without_weights(words[1]);
     tokens_are_found_and_named();
     content_is_marked_and_plain();
+    a_last_message_is_continued();
     chat_arguments_are_checked();
     a_template_that_refuses_is_an_error();
     the_sampler_takes_every_option();

@@ -55,6 +55,38 @@ static void a_template_file_needs_no_model(void **state)
                   0, "<s>Hi</s>1");
 }
 
+/* Reasoning, calls and their results in the words of the model's template, as the server gives them;
+ * a file gets what is on stdin. */
+static void the_model_s_template_gets_its_own_words(void **state)
+{
+    (void)state;
+    static const char setup[] =
+        "d=$(mktemp -d); cp $SOURCE/tests/fixtures/templates/harmony.jinja "
+        "$d/chat_template.jinja; printf '%s' '{\"messages\":["
+        "{\"role\":\"assistant\",\"content\":\"Wait.\",\"reasoning_content\":\"two\",\"tool_"
+        "calls\":["
+        "{\"function\":{\"name\":\"f\",\"arguments\":{}}},"
+        "{\"function\":{\"name\":\"g\",\"arguments\":{}}}]}]}' > $d/in;";
+    char command[2048];
+    snprintf(command, sizeof command, "%s $MOEFLUX template -m $d < $d/in; rm -r $d", setup);
+    struct run run = shell_run(command);
+    if (run.code != 0) fail_msg("%s", run.err);
+    assert_contains(run.out, "<|channel|>analysis<|message|>two\n\nWait.<|end|>");
+    assert_contains(run.out, "to=functions.g<|channel|>");
+    run_free(&run);
+    snprintf(command, sizeof command, "%s $MOEFLUX template -m $d --jsonl < $d/in; rm -r $d",
+             setup);
+    run = shell_run(command);
+    assert_contains(run.out, "<|channel|>analysis<|message|>two\\n\\nWait.<|end|>");
+    run_free(&run);
+    snprintf(command, sizeof command,
+             "%s $MOEFLUX template --template $d/chat_template.jinja < $d/in; rm -r $d", setup);
+    run = shell_run(command);
+    assert_contains(run.out, "<|channel|>analysis<|message|>Wait.<|end|>");
+    assert_null(strstr(run.out, "functions.g"));
+    run_free(&run);
+}
+
 static void wrong_conversations_are_refused(void **state)
 {
     struct run run = PROGRAM("", "template");
@@ -94,6 +126,25 @@ static void answer_is_split_into_parts(void **state)
                   "{\"reasoning\":\"\",\"content\":\"Yes.\",\"tool_calls\":[]}\n");
 }
 
+static void channels_are_split_into_parts(void **state)
+{
+    (void)state;
+    static const char parts[] = "{\"reasoning\":\"hm\",\"content\":\"Yes.\",\"tool_calls\":"
+                                "[{\"name\":\"f\",\"arguments\":{\"a\":\"b\"}}]}\n";
+    expect_output(PROGRAM("<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>"
+                          "commentary<|message|>Yes.<|end|><|start|>assistant to=functions.f"
+                          "<|channel|>commentary json<|message|>{\"a\": \"b\"}<|call|>",
+                          "parse", "--family", "harmony", "--chunk", "1"),
+                  0, parts);
+    expect_output(PROGRAM("<|channel>thought\nhm<channel|>Yes.<|tool_call>call:f{a:<|\"|>b<|\"|>}"
+                          "<tool_call|>",
+                          "parse", "--family", "gemma4", "--chunk", "2"),
+                  0, parts);
+    expect_output(PROGRAM("hm<|end|><|start|>assistant<|channel|>final<|message|>Yes.<|return|>",
+                          "parse", "--family", "harmony", "--prompt-opens-think"),
+                  0, "{\"reasoning\":\"hm\",\"content\":\"Yes.\",\"tool_calls\":[]}\n");
+}
+
 static void wrong_families_are_refused(void **state)
 {
     struct run run = PROGRAM("x", "parse");
@@ -110,8 +161,10 @@ int main(void)
         cmocka_unit_test(a_conversation_becomes_the_model_s_prompt),
         cmocka_unit_test(lines_of_json_are_answered),
         cmocka_unit_test(a_template_file_needs_no_model),
+        cmocka_unit_test(the_model_s_template_gets_its_own_words),
         cmocka_unit_test(wrong_conversations_are_refused),
         cmocka_unit_test(answer_is_split_into_parts),
+        cmocka_unit_test(channels_are_split_into_parts),
         cmocka_unit_test(wrong_families_are_refused),
     };
 

@@ -49,7 +49,7 @@ struct word {
     char bytes[48];
     size_t length;
 };
-enum { WORDS = 1024 };
+enum { WORDS = 2048 };
 static struct word words[WORDS];
 static size_t word_count;
 static struct grammar_vocabulary *vocabulary;
@@ -109,6 +109,15 @@ static int make_vocabulary(void **state)
         "get_",
         "now",
         ":0<",
+        "assistant",
+        "analysis",
+        "commentary",
+        "final",
+        " to=",
+        "json",
+        "thought\n",
+        "call:",
+        "call:now{",
         "\xe4\xb8\xad",
     };
     (void)state;
@@ -120,6 +129,7 @@ static int make_vocabulary(void **state)
                                f->call_end,      f->parameter_begin, f->key_end,
                                f->value_begin,   f->value_end,       f->name_end };
         for (size_t j = 0; j < COUNT_OF(tags); j++) add_tag(tags[j]);
+        for (size_t j = 0; f->markers && f->markers[j]; j++) add_tag(f->markers[j]);
     }
     end_token = (int32_t)word_count;
     struct vocabulary_source source = { word_count + 1, bytes_of, NULL, &end_token, 1 };
@@ -210,6 +220,9 @@ static void every_family_accepts_its_own_calls(void **state)
           "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"city\">Paris"
           "</parameter>\n<parameter name=\"days\">7</parameter>\n</invoke>\n"
           "</minimax:tool_call>" },
+        { "glm_4_6", "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Paris</arg_value>"
+                     "<arg_key>days</arg_key><arg_value>7</arg_value></tool_call>" },
+        { "glm_4_6", "<tool_call>now</tool_call>" },
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct answer_form wanted = { .family = family_of(cases[i].family), .tools = tools };
@@ -646,9 +659,13 @@ static void check_answer(const struct answer_form *form, const struct answer_tex
     }
     /* Nothing of a call is left over as text. */
     const struct output_family *family = form->family;
-    const char *begin = family->section_begin ? family->section_begin : family->call_begin;
-    if (whole.content.data && strstr(whole.content.data, begin))
-        fail_msg("%s: %s is left of %.*s", family->name, begin, (int)text->length, text->bytes);
+    const char *const begin[] = { family->section_begin ? family->section_begin
+                                                        : family->call_begin,
+                                  NULL };
+    const char *const *left = family->markers ? family->markers : begin;
+    for (; whole.content.data && *left; left++)
+        if (strstr(whole.content.data, *left))
+            fail_msg("%s: %s is left of %.*s", family->name, *left, (int)text->length, text->bytes);
     assert_true(same_text(whole.content.data, bytes.content.data));
     assert_true(same_text(whole.reasoning.data, bytes.reasoning.data));
     output_message_clear(&whole);

@@ -219,6 +219,11 @@ static void every_family_reads_its_calls(void **state)
                  "P\n</think>\n\n<minimax:tool_call>\n<invoke name=\"f\">\n"
                  "<parameter name=\"s\">a\n<b></parameter>\n</invoke>\n</minimax:tool_call>\nDone.",
                  "R(P)B(f)A({\"s\": \"a\\n<b>\"})EC(Done.)");
+    assert_trace("minimax_m2", true,
+                 "P\n<minimax:tool_call>\n<invoke name=\"f\">\n</invoke>\n<invoke name=\"g\">\n"
+                 "</invoke>\n</minimax:tool_call>\n</think>\n\nDone.",
+                 "R(P)B(f)A({})EB(g)A({})EC(Done.)");
+    assert_trace("minimax_m2", false, "<invoke name=\"f\">\n</invoke>", "B(f)A({})E");
 }
 
 static void schemas_decide_what_parameters_are(void **state)
@@ -310,7 +315,7 @@ static void malformed_calls_are_content_and_complete(void **state)
         { "glm_4_6", "The <tool_call> tag." },
         { "minimax_m2", "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"s\">x\n"
                         "</invoke>\n</minimax:tool_call>" },
-        { "minimax_m2", "<invoke name=\"f\">\n</invoke>" },
+        { "minimax_m2", "<invoke name=\"f\">\n" },
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char expected[1024];
@@ -420,43 +425,78 @@ static void a_cut_output_shows_no_markup(void **state)
     }
 }
 
+/* `begin` and then `part` again and again: half of it at once, the rest in bytes.  Returns the bytes
+ * fed. */
+static size_t parse_long(struct output_message *message, const char *family, const char *begin,
+                         const char *part)
+{
+    enum { REPEAT = 100 * 1000 };
+    struct output_options options = { .family = output_family_find(family),
+                                      .sink = output_message_sink,
+                                      .user = message };
+    size_t length = strlen(part), used = strlen(begin);
+    char *text = malloc(length * REPEAT + used + 1);
+    struct output_parser *parser;
+    assert_non_null(text);
+    memcpy(text, begin, used);
+    for (size_t j = 0; j < REPEAT; j++, used += length) memcpy(text + used, part, length);
+    assert_int_equal(output_parser_new(&parser, &options, &why), MF_OK);
+    assert_int_equal(output_parser_feed(parser, text, used / 2, &why), MF_OK);
+    for (size_t j = used / 2; j < used; j++)
+        assert_int_equal(output_parser_feed(parser, text + j, 1, &why), MF_OK);
+    assert_int_equal(output_parser_finish(parser, &why), MF_OK);
+    output_parser_free(parser);
+    free(text);
+    return used;
+}
+
 static void a_long_output_takes_linear_time(void **state)
 {
     (void)state;
-    enum { REPEAT = 100 * 1000 };
-    static const char *const parts[][2] = {
-        { "hermes", "<tool_call>" },
-        { "hermes", "<think>" },
-        { "qwen3_coder", "<function=f>\n<parameter=s>\n" },
-        { "qwen3_coder", "</function> " },
-        { "glm_4_6", "<tool_call>a " },
-        { "kimi_k2", "<|tool_call" },
+    static const char *const parts[][3] = {
+        { "hermes", "", "<tool_call>" },
+        { "hermes", "", "<think>" },
+        { "qwen3_coder", "<function=f>\n<parameter=s>\n", "<function=f>\n<parameter=s>\n" },
+        { "qwen3_coder", "<function=f>\n<parameter=s>\n", "</function> " },
+        { "glm_4_6", "", "<tool_call>a " },
+        { "kimi_k2", "", "<|tool_call" },
     };
     for (size_t i = 0; i < COUNT_OF(parts); i++) {
         struct output_message message = { 0 };
-        struct output_options options = { .family = output_family_find(parts[i][0]),
-                                          .sink = output_message_sink,
-                                          .user = &message };
-        size_t length = strlen(parts[i][1]);
-        char *text = malloc(length * REPEAT + 64);
-        struct output_parser *parser;
-        size_t used = 0;
-        if (strcmp(parts[i][0], "qwen3_coder") == 0)
-            used = (size_t)sprintf(text, "<function=f>\n<parameter=s>\n");
-        for (size_t j = 0; j < REPEAT; j++) {
-            memcpy(text + used, parts[i][1], length);
-            used += length;
-        }
-        assert_int_equal(output_parser_new(&parser, &options, &why), MF_OK);
-        assert_int_equal(output_parser_feed(parser, text, used / 2, &why), MF_OK);
-        for (size_t j = used / 2; j < used; j++)
-            assert_int_equal(output_parser_feed(parser, text + j, 1, &why), MF_OK);
-        assert_int_equal(output_parser_finish(parser, &why), MF_OK);
+        size_t used = parse_long(&message, parts[i][0], parts[i][1], parts[i][2]);
         assert_int_equal(message.call_count, 0);
         assert_true(message.content.count + message.reasoning.count + 16 > used);
-        output_parser_free(parser);
         output_message_clear(&message);
-        free(text);
+    }
+}
+
+/* The same where markers are never text. */
+static void a_long_output_of_markers_takes_linear_time(void **state)
+{
+    (void)state;
+    static const char *const parts[][3] = {
+        { "harmony", "", "<|start|>" },
+        { "harmony", "", "<|channel|>a " },
+        { "harmony", "", "to=a " },
+        { "harmony", "<|channel|>", "          " },
+        { "harmony", "<|channel|>analysis<|message|>", "<|mess" },
+        { "harmony", "", "<|channel|>commentary to=functions.f<|message|>{\"a\":" },
+        { "harmony", "<|channel|>commentary to=functions.f<|message|>{\"a\":\"", "<|b" },
+        { "gemma4", "", "<|tool_call>call:f{a:" },
+        { "gemma4", "<|tool_call>call:f{a:<|\"|>", "abc <|" },
+        { "gemma4", "<|tool_call>call:f{a:\"", "abc \\\"<|" },
+        { "gemma4", "<|tool_call>call:f{a:", "abc <|" },
+        { "gemma4", "<|tool_call>call:f{a:[1", ",2, 3 " },
+        { "gemma4", "<|tool_call>call:f{", "a:1," },
+        { "gemma4", "<|tool_call>call:f{a:", "{a:" },
+        { "gemma4", "", "<|channel>thought\n" },
+        { "gemma4", "", "<|turn>model <|\"|>" },
+    };
+    for (size_t i = 0; i < COUNT_OF(parts); i++) {
+        struct output_message message = { 0 };
+        parse_long(&message, parts[i][0], parts[i][1], parts[i][2]);
+        assert_int_equal(message.call_count, 0);
+        output_message_clear(&message);
     }
 }
 
@@ -504,6 +544,8 @@ static void families_are_found_in_templates(void **state)
         { "<|tool_calls_section_begin|>", "kimi_k2" },
         { "<tool_call>{f}\n<arg_key>", "glm_4_6" },
         { "<minimax:tool_call>", "minimax_m2" },
+        { "'<|start|>assistant<|channel|>final<|message|>'", "harmony" },
+        { "'<|channel>thought\n' '<|tool_call>call:'", "gemma4" },
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         assert_string_equal(output_family_name(output_family_detect(cases[i][0])), cases[i][1]);
@@ -516,12 +558,33 @@ static void families_are_found_in_templates(void **state)
 static void prompts_tell_whether_they_open_reasoning(void **state)
 {
     (void)state;
-    static const char *const open[] = { "<think>", "a<think>\n", "x\n<think>\n\n " };
-    static const char *const shut[] = { "", "think>", "<think>\n\n</think>\n\n", "<think> a" };
-    for (size_t i = 0; i < COUNT_OF(open); i++)
-        assert_true(output_prompt_opens_reasoning(open[i], strlen(open[i])));
-    for (size_t i = 0; i < COUNT_OF(shut); i++)
-        assert_false(output_prompt_opens_reasoning(shut[i], strlen(shut[i])));
+    static const struct {
+        const char *family, *prompt;
+        bool open, closed;
+    } cases[] = {
+        { "think", "<think>", true, false },
+        { "think", "a<think>\n", true, false },
+        { "qwen3_5", "x\n<think>\n\n ", true, false },
+        { "think", "", false, false },
+        { "think", "think>", false, false },
+        { "hermes", "<think>\n\n</think>\n\n", false, true },
+        { "think", "<think> a", false, false },
+        { "glm_4_6", "<|assistant|></think>", false, true },
+        { "harmony", "<|start|>assistant", false, false },
+        { "harmony", "Hi.<|end|>", false, false },
+        { "harmony", "<|start|>assistant<|channel|>analysis<|message|>", true, false },
+        { "harmony", "<|start|>assistant<|channel|>final<|message|>", false, false },
+        { "gemma4", "<|turn>model\n", false, false },
+        { "gemma4", "<|turn>model\n<|channel>thought\n", true, false },
+        { "gemma4", "<|turn>model\n<|channel>thought\n<channel|>", false, true },
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        const struct output_family *family = output_family_find(cases[i].family);
+        const char *prompt = cases[i].prompt;
+        if (output_prompt_opens_reasoning(family, prompt, strlen(prompt)) != cases[i].open ||
+            output_prompt_closes_reasoning(family, prompt, strlen(prompt)) != cases[i].closed)
+            fail_msg("%s: %s", cases[i].family, prompt);
+    }
 }
 
 /* ------------------------------------------------------------------ JSON */
@@ -614,6 +677,7 @@ int main(void)
         cmocka_unit_test(a_streamed_call_that_is_none_is_dropped),
         cmocka_unit_test(a_cut_output_shows_no_markup),
         cmocka_unit_test(a_long_output_takes_linear_time),
+        cmocka_unit_test(a_long_output_of_markers_takes_linear_time),
         cmocka_unit_test(an_error_of_the_sink_ends_the_feeding),
         cmocka_unit_test(families_are_found_in_templates),
         cmocka_unit_test(prompts_tell_whether_they_open_reasoning),
