@@ -1024,6 +1024,15 @@ MF_API mf_status mf_model_watch_experts(mf_model *model, mf_experts_function eac
  * sequences of the model may be used beside it; their calls wait for steps of the scheduler. */
 typedef struct mf_scheduler mf_scheduler;
 
+/* A step: rows of requests through all layers. */
+typedef struct mf_step_report {
+    uint32_t prompt_rows, decode_rows;
+    uint64_t experts;            /* different ones that each layer used, of all layers together */
+    double seconds;              /* without steps in its pauses */
+    double expert_wait_seconds;  /* of them, while nothing could be computed */
+    const double *stage_seconds; /* [MF_STAGE_COUNT]; all 0 unless the engine's `profile` is on */
+} mf_step_report;
+
 typedef struct mf_scheduler_options {
     size_t struct_size;
     uint32_t parallel; /* requests that are read or answered at a time, at most 64; 0: as many as
@@ -1034,6 +1043,9 @@ typedef struct mf_scheduler_options {
                                    it; 0: 0.15, or two steps without prompts where those are longer */
     const char *park_directory; /* for the state of requests that must make room for others; NULL:
                                    it stays in memory */
+    /* Told of each step, in the scheduler's thread; it may use nothing of the engine.  May be NULL. */
+    void (*step)(void *user, const mf_step_report *report);
+    void *step_user;
 } mf_scheduler_options;
 #define MF_SCHEDULER_OPTIONS_INIT MF_SIZED(mf_scheduler_options)
 
@@ -1135,6 +1147,10 @@ typedef struct mf_request_options {
     void (*ended)(void *user, const mf_request_result *result);
     void *user;
     mf_routes_function routes; /* of this request's rows, in the scheduler's thread, too */
+    /* Of each token of the prompt but the first, which nothing predicts: how probable it was, told as
+     * `token` is of the answer's.  Nothing of the prompt comes from the prefix cache then.  After a
+     * step that failed for lack of memory a token may be told again. */
+    void (*prompt_token)(void *user, size_t position, const mf_request_token *token);
 } mf_request_options;
 #define MF_REQUEST_OPTIONS_INIT MF_SIZED(mf_request_options)
 

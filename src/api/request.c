@@ -11,6 +11,18 @@ _Static_assert(BREAKPOINTS_MAX + PROMPT_PLACES <= REQUEST_PLACES_MAX, "room for 
 
 /* ---------------------------------------------------------------- scheduler */
 
+static void tell_step(void *user, const struct requests_steps *step)
+{
+    const mf_scheduler *scheduler = user;
+    mf_step_report report = { .prompt_rows = (uint32_t)step->prompt_rows,
+                              .decode_rows = (uint32_t)step->decode_rows,
+                              .experts = step->experts,
+                              .seconds = step->seconds,
+                              .expert_wait_seconds = step->wait_seconds,
+                              .stage_seconds = step->stage_seconds };
+    scheduler->step(scheduler->step_user, &report);
+}
+
 mf_status mf_scheduler_open(mf_scheduler **out, mf_model *model,
                             const mf_scheduler_options *options, mf_error *why)
 {
@@ -28,6 +40,8 @@ mf_status mf_scheduler_open(mf_scheduler **out, mf_model *model,
     mf_scheduler *scheduler = api_new_handle(&model->engine->allocator, sizeof *scheduler);
     if (!scheduler) return fail_memory(why, sizeof *scheduler);
     scheduler->model = model;
+    scheduler->step = own.step;
+    scheduler->step_user = own.step_user;
     uint32_t sequences = (uint32_t)min_size(model->room.sizes.sequences, REQUESTS_PARALLEL_MAX);
     struct requests_options settings = { .room = &model->room,
                                          .prefixes = model->prefixes,
@@ -35,7 +49,9 @@ mf_status mf_scheduler_open(mf_scheduler **out, mf_model *model,
                                          .parallel = own.parallel ? own.parallel : sequences,
                                          .waiting = own.waiting,
                                          .max_gap_seconds = own.max_gap_seconds,
-                                         .park_directory = own.park_directory };
+                                         .park_directory = own.park_directory,
+                                         .step = own.step ? tell_step : NULL,
+                                         .step_user = scheduler };
     status = requests_new(&scheduler->requests, &settings, why);
     if (status == MF_OK)
         *out = scheduler;
@@ -179,7 +195,8 @@ static mf_status read_options(mf_request *request, const mf_request_options *opt
     request->ignore_end = options->ignore_end;
     request->calls =
         (struct request_calls_of_user){ options->progress, options->token,  options->event,
-                                        options->ended,    options->routes, options->user };
+                                        options->ended,    options->routes, options->prompt_token,
+                                        options->user };
     request->observer = (struct observer){ .user = request, .routes = pass_routes };
     return request_text_open(request, options, why);
 }
@@ -225,7 +242,11 @@ static mf_status submit(mf_request *request, mf_scheduler *scheduler,
         .client = options->client,
         .background = options->priority == MF_PRIORITY_BACKGROUND,
         .observer = options->routes ? &request->observer : NULL,
-        .calls = { request_next_token, tell_progress, end_request, request },
+        .calls = { .next = request_next_token,
+                   .progress = tell_progress,
+                   .each = options->prompt_token ? request_score_token : NULL,
+                   .ended = end_request,
+                   .user = request },
     };
     status = read_places(&wishes, options, why);
     if (status != MF_OK) return status;

@@ -16,6 +16,8 @@ enum { REQUEST_LOGPROBS_MAX = 20 };
 struct mf_scheduler {
     mf_model *model;
     struct requests *requests;
+    void (*step)(void *user, const mf_step_report *report);
+    void *step_user;
 };
 
 struct mf_request {
@@ -28,6 +30,7 @@ struct mf_request {
         mf_event_function event;
         void (*ended)(void *user, const mf_request_result *result);
         mf_routes_function routes;
+        void (*prompt_token)(void *user, size_t position, const mf_request_token *token);
         void *user;
     } calls;
     int32_t *tokens; /* of the prompt */
@@ -56,6 +59,9 @@ void request_text_close(mf_request *request);
 
 /* engine/requests.h: the next token, or -1 with request->finish set.  `user`: the request. */
 int32_t request_next_token(void *user, const float *logits);
+
+/* The same: of the prompt's token at `position`; the logits are of the next one. */
+void request_score_token(void *user, size_t position, const float *logits);
 
 /* Hands over the text that was held back. */
 void request_finish_text(mf_request *request);

@@ -107,17 +107,34 @@ static int32_t pick(mf_request *request, const float *logits)
     return token;
 }
 
-/* False: the caller does not want to go on. */
-static bool tell_token(mf_request *request, const float *logits, int32_t token)
+static mf_request_token describe_token(const mf_request *request, mf_logprob *best,
+                                       const float *logits, int32_t token)
 {
-    mf_logprob best[REQUEST_LOGPROBS_MAX];
     mf_request_token seen = { .token = token, .logprobs = best };
-    if (!request->calls.token) return true;
     if (request->logprobs > 0)
         seen.logprob_count = mf_sampler_logprobs(request->sampler, best, request->logprobs, logits);
     if (request->token_logprobs)
         seen.logprob = mf_sampler_logprob_of(request->sampler, logits, token);
+    return seen;
+}
+
+/* False: the caller does not want to go on. */
+static bool tell_token(const mf_request *request, const float *logits, int32_t token)
+{
+    mf_logprob best[REQUEST_LOGPROBS_MAX];
+    if (!request->calls.token) return true;
+    mf_request_token seen = describe_token(request, best, logits, token);
     return request->calls.token(request->calls.user, &seen);
+}
+
+void request_score_token(void *user, size_t position, const float *logits)
+{
+    const mf_request *request = user;
+    mf_logprob best[REQUEST_LOGPROBS_MAX];
+    size_t next = position + 1;
+    if (next >= request->token_count) return; /* the answer's first one */
+    mf_request_token seen = describe_token(request, best, logits, request->tokens[next]);
+    request->calls.prompt_token(request->calls.user, next, &seen);
 }
 
 /* MF_FINISH_NONE: the answer goes on after the token. */

@@ -402,7 +402,7 @@ mf_status forward_experts(struct forward *f, uint32_t layer, size_t row_count, m
 static void trace_store(const struct forward *f)
 {
     struct tracer *tracer = f->backend->tracer;
-    if (!tracer) return;
+    if (!tracer || !tracer->function) return;
     struct expert_counters counters = expert_store_counters(f->experts);
     trace_counter(tracer, "experts in memory", expert_store_sizes(f->experts).present);
     trace_counter(tracer, "bytes read", counters.bytes_read);

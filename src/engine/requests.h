@@ -37,6 +37,9 @@ struct request_calls {
     /* The token that follows, or -1: the answer has ended. */
     int32_t (*next)(void *user, const float *logits);
     void (*progress)(void *user, size_t done, size_t total); /* tokens of the prompt */
+    /* Logits of each token of the prompt, by its position; then nothing of it comes from the prefix
+     * cache.  NULL: they are not wanted. */
+    mf_logits_function each;
     /* The last call; the request's memory is the caller's again. */
     void (*ended)(void *user, const struct request_outcome *outcome);
     void *user;
@@ -90,13 +93,22 @@ struct request {
     double submitted, begun, answered_first; /* seconds of the clock; 0: not yet */
     double since;                            /* its last step, or its arrival */
     struct prefix_match cached;
-    uint32_t junction; /* position of its prompt that another request waits for, too; 0: none */
+    uint32_t junction;  /* position of its prompt that another request waits for, too; 0: none */
+    uint32_t each_rows; /* of a step, at most, where `each` is called */
     struct parked_state {
         size_t count; /* bytes of its snapshot; 0: not parked */
         void *bytes;  /* NULL: they are in the file */
         struct file file;
         uint32_t times;
     } parked;
+};
+
+/* Steps, without those in their pauses. */
+struct requests_steps {
+    uint64_t count, decode_rows, prompt_rows;
+    uint64_t experts; /* different ones that each layer of a step used, added up */
+    double seconds, wait_seconds;
+    double stage_seconds[MF_STAGE_COUNT]; /* with a tracer */
 };
 
 struct requests_options {
@@ -109,6 +121,9 @@ struct requests_options {
     const char *park_directory;   /* NULL: parked states stay in memory; copied */
     const struct disk *disk; /* of that directory; NULL: files that only their owner can read */
     const mf_files *files;   /* NULL: POSIX */
+    /* Told of every step, in the loop's thread; NULL: not wanted. */
+    void (*step)(void *user, const struct requests_steps *step);
+    void *step_user;
 };
 
 struct requests;
@@ -132,10 +147,7 @@ struct requests_counts {
     uint64_t submitted, ended[REQUEST_ENDS];
     uint64_t refused_busy, refused_large, refused_wrong;
     uint64_t parked; /* times */
-    struct requests_steps {
-        uint64_t count, decode_rows, prompt_rows;
-        double seconds; /* without those of steps in their pauses */
-    } steps, last;
+    struct requests_steps steps, last;
 };
 
 /* From any thread; waits for no step. */

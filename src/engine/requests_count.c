@@ -44,16 +44,25 @@ void requests_count_refusal(struct requests *requests, mf_status status)
     pthread_mutex_unlock(&requests->lock);
 }
 
-void requests_count_step(struct requests *requests, const struct requests_steps *step)
+void requests_add_step(struct requests_steps *sum, const struct requests_steps *step)
 {
-    pthread_mutex_lock(&requests->lock);
-    struct requests_steps *sum = &requests->counts.steps;
     sum->count += step->count;
     sum->decode_rows += step->decode_rows;
     sum->prompt_rows += step->prompt_rows;
+    sum->experts += step->experts;
     sum->seconds += step->seconds;
+    sum->wait_seconds += step->wait_seconds;
+    for (int i = 0; i < MF_STAGE_COUNT; i++) sum->stage_seconds[i] += step->stage_seconds[i];
+}
+
+void requests_count_step(struct requests *requests, const struct requests_steps *step)
+{
+    const struct requests_options *options = &requests->options;
+    pthread_mutex_lock(&requests->lock);
+    requests_add_step(&requests->counts.steps, step);
     requests->counts.last = *step;
     pthread_mutex_unlock(&requests->lock);
+    if (options->step) options->step(options->step_user, step);
 }
 
 struct requests_counts requests_counts(struct requests *requests)

@@ -27,6 +27,7 @@ void requests_move_locked(struct requests *requests, struct request *request,
                           enum request_state state);
 void requests_move(struct requests *requests, struct request *request, enum request_state state);
 
+void requests_add_step(struct requests_steps *sum, const struct requests_steps *step);
 void requests_count_step(struct requests *requests, const struct requests_steps *step);
 
 /* The request leaves the loop; `why` NULL: its answer is complete. */

@@ -7,7 +7,7 @@ enum { WORTH_WAITING = 64 };
 mf_status request_resume(struct request *request, struct prefix_tree *prefixes, mf_error *why)
 {
     const struct request_wishes *wishes = &request->wishes;
-    if (!prefixes) return MF_OK;
+    if (!prefixes || wishes->calls.each) return MF_OK;
     /* The last token is computed in any case, for its logits. */
     mf_status status = prefix_tree_resume(&request->cached, prefixes, &request->sequence.state,
                                           wishes->prompt, wishes->prompt_count - 1, why);
@@ -79,6 +79,7 @@ static uint32_t common_length(const struct request_wishes *a, const struct reque
 bool request_waits_for_prefix(const struct requests *requests, const struct request *request)
 {
     if (!requests->options.prefixes || request->parked.count > 0) return false;
+    if (request->wishes.calls.each) return false;
     for (size_t i = 0; i < requests->active_count; i++) {
         struct request *other = requests->active[i];
         uint32_t position = other->sequence.state.position;

@@ -11,7 +11,8 @@ struct members {
     struct feed feeds[REQUESTS_PARALLEL_MAX];
     mf_error whys[REQUESTS_PARALLEL_MAX];
     size_t count;
-    double paused_seconds; /* of the step, for others */
+    double paused_seconds;       /* of the step, for others */
+    struct requests_steps inner; /* steps in its pauses */
 };
 
 /* What the scheduler may choose from. */
@@ -38,6 +39,25 @@ static void add_candidate(struct candidates *candidates, struct request *request
 
 /* -------------------------------------------------------------------- before */
 
+/* Logits take time after the last layer, where a step cannot pause: it is kept short. */
+enum { EACH_ROWS_LEAST = 16, EACH_ROWS_MOST = 512 };
+#define EACH_SECONDS_LEAST 0.05
+#define EACH_SECONDS_MOST  0.1
+
+static void adapt_each_rows(struct request *request, double seconds)
+{
+    uint32_t rows = request->each_rows;
+    if (seconds > EACH_SECONDS_MOST && rows > EACH_ROWS_LEAST) request->each_rows = rows / 2;
+    if (seconds < EACH_SECONDS_LEAST && rows < EACH_ROWS_MOST) request->each_rows = rows * 2;
+}
+
+static void pass_logits(void *user, size_t index, const float *logits)
+{
+    const struct request *request = user;
+    const struct request_calls *calls = &request->wishes.calls;
+    calls->each(calls->user, request->sequence.state.position + index, logits);
+}
+
 static struct feed feed_of(struct request *request, const struct prefix_tree *prefixes,
                            uint32_t rows, mf_error *why)
 {
@@ -52,6 +72,12 @@ static struct feed feed_of(struct request *request, const struct prefix_tree *pr
     feed.phase = MF_PHASE_PROMPT;
     feed.tokens = wishes->prompt + position;
     feed.count = min_size(rows, request_next_stop(request, prefixes) - position);
+    if (wishes->calls.each) {
+        if (request->each_rows == 0) request->each_rows = EACH_ROWS_LEAST;
+        feed.count = min_size(feed.count, request->each_rows);
+        feed.each = pass_logits;
+        feed.user = request;
+    }
     feed.quiet = position + feed.count < wishes->prompt_count;
     return feed;
 }
@@ -108,17 +134,23 @@ static void end_feed(struct members *members, size_t index)
         go_on(members->requests, request);
 }
 
-/* What the scheduler is told of a step. */
+/* What a step is measured with: the clock, and counters of the engine. */
 struct measure {
     double begin, waited;
-    uint64_t bytes;
+    uint64_t bytes, experts;
+    double stages[MF_STAGE_COUNT];
 };
 
 static struct measure begin_measure(const struct requests *requests)
 {
-    struct expert_counters counters =
-        expert_store_counters(requests->options.room->forward.experts);
-    return (struct measure){ clock_seconds(), counters.wait_seconds, counters.bytes_read };
+    const struct engine_room *room = requests->options.room;
+    struct expert_counters counters = expert_store_counters(room->forward.experts);
+    struct measure measure = { .begin = clock_seconds(),
+                               .waited = counters.wait_seconds,
+                               .bytes = counters.bytes_read,
+                               .experts = counters.hits + counters.ahead_late + counters.misses };
+    memcpy(measure.stages, room->stage_seconds, sizeof measure.stages);
+    return measure;
 }
 
 static void tell_scheduler(const struct members *members, const struct measure *measure,
@@ -138,11 +170,19 @@ static void tell_scheduler(const struct members *members, const struct measure *
     scheduler_step_done(&members->requests->scheduler, &step);
 }
 
-static void count_step(const struct members *members, const struct measure *measure)
+static struct requests_steps count_step(const struct members *members,
+                                        const struct measure *measure)
 {
-    struct requests_steps step = { .count = 1,
-                                   .seconds =
-                                       clock_seconds() - measure->begin - members->paused_seconds };
+    const struct requests_steps *inner = &members->inner;
+    struct measure now = begin_measure(members->requests);
+    struct requests_steps step = {
+        .count = 1,
+        .experts = now.experts - measure->experts - inner->experts,
+        .seconds = now.begin - measure->begin - members->paused_seconds,
+        .wait_seconds = now.waited - measure->waited - inner->wait_seconds,
+    };
+    for (int i = 0; i < MF_STAGE_COUNT; i++)
+        step.stage_seconds[i] = now.stages[i] - measure->stages[i] - inner->stage_seconds[i];
     for (size_t i = 0; i < members->count; i++) {
         const struct feed *feed = &members->feeds[i];
         if (feed->status == MF_OK)
@@ -150,11 +190,15 @@ static void count_step(const struct members *members, const struct measure *meas
                 feed->count;
     }
     requests_count_step(members->requests, &step);
+    return step;
 }
 
-static void end_feeds(struct members *members)
+static void end_feeds(struct members *members, const struct requests_steps *step)
 {
-    for (size_t i = 0; i < members->count; i++) end_feed(members, i);
+    for (size_t i = 0; i < members->count; i++) {
+        if (members->feeds[i].each) adapt_each_rows(members->list[i], step->seconds);
+        end_feed(members, i);
+    }
 }
 
 /* -------------------------------------------------------------------- pauses */
@@ -181,8 +225,9 @@ static void pause_step(void *user)
     struct measure measure = begin_measure(requests);
     engine_feed_in_pause(inner.feeds, inner.count);
     tell_scheduler(&inner, &measure, true);
-    count_step(&inner, &measure);
-    end_feeds(&inner);
+    struct requests_steps step = count_step(&inner, &measure);
+    requests_add_step(&outer->inner, &step);
+    end_feeds(&inner, &step);
     outer->paused_seconds += clock_seconds() - measure.begin;
 }
 
@@ -200,7 +245,7 @@ void requests_step(struct requests *requests)
     struct measure measure = begin_measure(requests);
     engine_feed_pausable(members.feeds, members.count, plan.pausable ? &pause : NULL);
     tell_scheduler(&members, &measure, false);
-    count_step(&members, &measure);
+    struct requests_steps step = count_step(&members, &measure);
     pthread_mutex_unlock(requests->options.engine_lock);
-    end_feeds(&members);
+    end_feeds(&members, &step);
 }

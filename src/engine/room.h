@@ -17,8 +17,9 @@ struct engine_room_sizes {
 struct engine_room {
     struct arena arena;
     struct forward forward;
-    struct forward *nested; /* for steps in the pauses of another; NULL: no pauses */
-    uint64_t pause_steps;   /* calls that have run in pauses */
+    struct forward *nested;               /* for steps in the pauses of another; NULL: no pauses */
+    uint64_t pause_steps;                 /* calls that have run in pauses */
+    double stage_seconds[MF_STAGE_COUNT]; /* of all steps; with a tracer */
     /* Counts times by stage while experts are watched; NULL: never watched, or the engine has a
      * tracer of its own.  Set once, from any thread. */
     _Atomic(struct tracer *) watch_tracer;

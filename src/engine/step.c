@@ -255,13 +255,23 @@ static void count_times(const struct feeds_step *step, size_t index, double seco
         times->stage_ticks[part->decode][i] += share * (double)spent->stage_ticks[i];
 }
 
-static void tell_watcher(const struct feeds_step *step, double seconds)
+/* Seconds are added up, not ticks: a tick's length is known better as time goes by, and sums of
+ * seconds never shrink. */
+static void count_stages(const struct feeds_step *step, double stages[MF_STAGE_COUNT])
 {
     const struct forward *f = step->forward;
-    double stages[MF_STAGE_COUNT], tick_seconds = tracer_tick_seconds(f->backend->tracer);
-    mf_expert_batch batch = { .seconds = seconds, .stage_seconds = stages };
-    for (int i = 0; i < MF_STAGE_COUNT; i++)
+    double tick_seconds = tracer_tick_seconds(f->backend->tracer);
+    struct engine_room *room = step->feeds[0]->sequence->room;
+    for (int i = 0; i < MF_STAGE_COUNT; i++) {
         stages[i] = (double)f->times.stage_ticks[i] * tick_seconds;
+        room->stage_seconds[i] += stages[i];
+    }
+}
+
+static void tell_watcher(const struct feeds_step *step, double seconds, const double *stages)
+{
+    const struct forward *f = step->forward;
+    mf_expert_batch batch = { .seconds = seconds, .stage_seconds = stages };
     for (size_t i = 0; i < step->count; i++)
         if (step->feeds[i]->status == MF_OK)
             *(step->parts[i].decode ? &batch.decode_rows : &batch.prompt_rows) +=
@@ -292,7 +302,9 @@ static void run_step(struct feeds_step *step)
     }
     if (status == MF_OK) gather_logits(step);
     double seconds = clock_seconds() - begin - step->paused_seconds;
-    if (expert_store_is_watched(f->experts)) tell_watcher(step, seconds);
+    double stages[MF_STAGE_COUNT];
+    count_stages(step, stages);
+    if (expert_store_is_watched(f->experts)) tell_watcher(step, seconds, stages);
     for (size_t i = 0; i < step->count; i++) {
         struct feed *feed = step->feeds[i];
         if (feed->status != MF_OK) continue;

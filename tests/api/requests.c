@@ -104,15 +104,22 @@ static void take_end(void *user, const mf_request_result *result)
     atomic_fetch_add(&talk->ended, 1);
 }
 
-static mf_model *open_model(uint32_t sequences, uint32_t context, uint64_t memory)
+static mf_model *open_model_with(uint32_t sequences, uint32_t context, uint64_t memory,
+                                 const char *cache)
 {
     mf_model_options options = MF_MODEL_OPTIONS_INIT;
     mf_model *model;
+    options.cache = cache;
     options.sequences = sequences;
     options.context_length = context;
     options.memory_bytes = memory;
     CHECK(mf_model_open(&model, engine, path, &options, &why) == MF_OK);
     return model;
+}
+
+static mf_model *open_model(uint32_t sequences, uint32_t context, uint64_t memory)
+{
+    return open_model_with(sequences, context, memory, NULL);
 }
 
 static mf_scheduler *open_scheduler(mf_model *model, uint32_t parallel, uint32_t waiting)
@@ -208,6 +215,43 @@ static mf_scheduler_statistics stats_of(const mf_scheduler *scheduler)
 
 static struct talk alone[MANY];
 
+/* What the reports of all steps say together. */
+struct reported {
+    uint64_t steps, prompt_rows, decode_rows, experts;
+    double seconds;
+};
+
+static void take_report(void *user, const mf_step_report *report)
+{
+    struct reported *sum = user;
+    double stages = 0;
+    for (int i = 0; i < MF_STAGE_COUNT; i++) {
+        CHECK(report->stage_seconds[i] >= 0);
+        stages += report->stage_seconds[i];
+    }
+    /* A tick's length is measured while the program runs. */
+    CHECK(stages > 0 && stages < 1.05 * report->seconds + 1e-3);
+    CHECK(report->expert_wait_seconds >= 0 && report->expert_wait_seconds <= report->seconds);
+    CHECK(report->experts > 0);
+    sum->steps++;
+    sum->prompt_rows += report->prompt_rows;
+    sum->decode_rows += report->decode_rows;
+    sum->experts += report->experts;
+    sum->seconds += report->seconds;
+}
+
+static void check_reports(const struct reported *sum, const mf_scheduler *scheduler,
+                          const mf_model *model)
+{
+    const mf_scheduler_statistics found = stats_of(scheduler);
+    mf_model_statistics statistics = MF_MODEL_STATISTICS_INIT;
+    CHECK(mf_model_stats(model, &statistics, &why) == MF_OK);
+    CHECK(sum->steps == found.steps && sum->prompt_rows == found.prompt_rows);
+    CHECK(sum->decode_rows == found.decode_rows);
+    CHECK(sum->seconds > 0.999 * found.step_seconds && sum->seconds < 1.001 * found.step_seconds);
+    CHECK(sum->experts == statistics.expert_hits + statistics.expert_misses);
+}
+
 /* Steps have had every row, each once; a last token that nothing follows has none. */
 static void check_totals(const mf_scheduler *scheduler, size_t prompt, size_t answer, size_t cut)
 {
@@ -224,14 +268,21 @@ static void many_give_what_each_gives_alone(void)
 {
     size_t prompt_rows = 0, answer_rows = 0, cut = 0;
     mf_model *model = open_model(8, 512, 0);
-    mf_scheduler *scheduler = open_scheduler(model, 8, 0);
+    struct reported reported = { 0 };
+    mf_scheduler_options options = MF_SCHEDULER_OPTIONS_INIT;
+    mf_scheduler *scheduler;
     struct talk talks[MANY];
+    options.parallel = 8;
+    options.step = take_report;
+    options.step_user = &reported;
+    CHECK(mf_scheduler_open(&scheduler, model, &options, &why) == MF_OK);
     for (int i = 0; i < MANY; i++) {
         begin_talk(&alone[i], model, questions[i]);
         answer_alone(&alone[i], model);
         begin_talk(&talks[i], model, questions[i]);
     }
     CHECK(stats_of(scheduler).steps == 0);
+    mf_model_reset_stats(model);
     for (int i = 0; i < MANY; i++) submit(&talks[i], scheduler);
     for (int i = 0; i < MANY; i++) {
         mf_request_result result = MF_REQUEST_RESULT_INIT;
@@ -252,6 +303,7 @@ static void many_give_what_each_gives_alone(void)
         end_talk(&talks[i]);
     }
     check_totals(scheduler, prompt_rows, answer_rows, cut);
+    check_reports(&reported, scheduler, model);
     mf_scheduler_close(scheduler);
     mf_model_close(model);
 }
@@ -544,6 +596,90 @@ static void what_cannot_be_answered_is_refused(void)
     mf_model_close(model);
 }
 
+enum { SCORED = 300, SCORED_TOP = 3 };
+
+/* How probable the tokens of a prompt are: by a sequence, and by a request. */
+struct scores {
+    const int32_t *tokens;
+    mf_sampler *sampler;
+    float values[SCORED];
+    mf_logprob best[SCORED][SCORED_TOP];
+    size_t count;
+};
+
+static void score_row(void *user, size_t index, const float *logits)
+{
+    struct scores *scores = user;
+    size_t next = index + 1;
+    if (next == SCORED) return;
+    scores->values[next] = mf_sampler_logprob_of(scores->sampler, logits, scores->tokens[next]);
+    CHECK(mf_sampler_logprobs(scores->sampler, scores->best[next], SCORED_TOP, logits) ==
+          SCORED_TOP);
+    scores->count++;
+}
+
+static void score_token(void *user, size_t position, const mf_request_token *token)
+{
+    struct scores *scores = user;
+    CHECK(position == scores->count + 1 && position < SCORED);
+    CHECK(token->token == scores->tokens[position] && token->logprob_count == SCORED_TOP);
+    scores->values[position] = token->logprob;
+    memcpy(scores->best[position], token->logprobs, sizeof scores->best[position]);
+    scores->count++;
+}
+
+/* Beside answers under way, with the prompt in the prefix cache already: the same bits. */
+static void a_prompt_is_scored_as_a_sequence_would(void)
+{
+    mf_model *model = open_model_with(4, 512, 0, "exact");
+    mf_scheduler *scheduler = open_scheduler(model, 4, 0);
+    mf_sequence *sequence;
+    int32_t tokens[SCORED];
+    struct talk talks[2];
+    const uint32_t kept = 256;
+    struct scores expected = { .tokens = tokens }, found = { .tokens = tokens };
+    mf_request_options options = MF_REQUEST_OPTIONS_INIT;
+    for (int i = 0; i < SCORED; i++) tokens[i] = 100 + (i * 37) % 900;
+    CHECK(mf_sequence_open(&sequence, model, NULL, &why) == MF_OK);
+    CHECK(mf_sampler_open(&expected.sampler, model, NULL, &why) == MF_OK);
+    CHECK(mf_sequence_feed_each(sequence, MF_PHASE_PROMPT, tokens, SCORED, score_row, &expected,
+                                &why) == MF_OK);
+    for (int i = 0; i < 2; i++) {
+        begin_talk(&talks[i], model, questions[3]);
+        mf_request_options wanted = request_options(&talks[i]);
+        wanted.max_tokens = 200;
+        wanted.ignore_end = true;
+        CHECK(mf_request_submit(&talks[i].request, scheduler, &wanted, &why) == MF_OK);
+    }
+    options.tokens = tokens;
+    options.token_count = SCORED;
+    options.breakpoints = &kept;
+    options.breakpoint_count = 1;
+    options.max_tokens = 1;
+    for (int scored = 0; scored < 2; scored++) { /* the first one fills the cache */
+        mf_request *request;
+        mf_request_result result = MF_REQUEST_RESULT_INIT;
+        if (scored) {
+            options.prompt_token = score_token;
+            options.user = &found;
+            options.logprobs = SCORED_TOP;
+            options.token_logprobs = true;
+        }
+        CHECK(mf_request_submit(&request, scheduler, &options, &why) == MF_OK);
+        CHECK(mf_request_wait(request, &result, &why) == MF_OK);
+        CHECK(result.cached.resumed == 0);
+        mf_request_close(request);
+    }
+    CHECK(found.count == SCORED - 1 && expected.count == SCORED - 1);
+    CHECK(memcmp(found.values, expected.values, sizeof found.values) == 0);
+    CHECK(memcmp(found.best, expected.best, sizeof found.best) == 0);
+    for (int i = 0; i < 2; i++) end_talk(&talks[i]);
+    mf_sampler_close(expected.sampler);
+    mf_sequence_close(sequence);
+    mf_scheduler_close(scheduler);
+    mf_model_close(model);
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 2 || argc == 3);
@@ -551,6 +687,7 @@ int main(int argc, char **argv)
     directory = argv[2];
     mf_engine_options options = MF_ENGINE_OPTIONS_INIT;
     options.thread_count = 2;
+    options.profile = true;
     CHECK(mf_engine_open(&engine, &options, &why) == MF_OK);
     if (directory) {
         a_full_pool_parks_requests_and_loses_nothing();
@@ -565,6 +702,7 @@ int main(int argc, char **argv)
     another_thread_cancels_and_memory_comes_back();
     stops_forms_and_messages();
     what_cannot_be_answered_is_refused();
+    a_prompt_is_scored_as_a_sequence_would();
     for (int i = 0; i < MANY; i++) mf_prompt_close(alone[i].prompt);
     mf_engine_close(engine);
     puts("requests: all as expected");
