@@ -97,7 +97,9 @@ static mf_status open_server(void *user, const struct batch_counts *counts, mf_e
     if (!common.cache) common.cache = "exact"; /* the same answers, common beginnings read once */
     mf_status status = opened_open_model(&command->opened, &common, why);
     if (status == MF_OK) status = serve_open(&command->options.serve, &serve, why);
-    if (status == MF_OK) status = serve_begin(command->options.serve, command->opened.model, why);
+    if (status == MF_OK)
+        status =
+            serve_begin(command->options.serve, command->opened.model, command->opened.path, why);
     if (status != MF_OK) return status;
     progress_begin(&command->progress, &command->terminal, "answering", "requests", counts->total);
     progress_update(&command->progress, counts->done);

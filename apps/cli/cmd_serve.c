@@ -263,6 +263,7 @@ static mf_status open_model(struct opened *out, const struct serve_settings *set
 
     common.model = path; /* what a name means can no longer be looked up */
     common.cache = given->cache;
+    common.profile = true; /* /metrics has times by stage */
     common.stretch = settings->common.context.given;
     return status == MF_OK ? opened_open_model(out, &common, why) : status;
 }
@@ -285,7 +286,7 @@ static mf_status run_server(const struct serve_settings *settings,
     if (status == MF_OK) status = give_up_rights(settings, path, why);
     if (status == MF_OK) status = serve_open(&serve, given, why);
     if (status == MF_OK) status = open_model(&opened, settings, path, given, why);
-    if (status == MF_OK) status = serve_begin(serve, opened.model, why);
+    if (status == MF_OK) status = serve_begin(serve, opened.model, path, why);
     if (status == MF_OK) {
         announce(serve, given);
         wait_for_signal(&ends);

@@ -22,7 +22,7 @@ struct common_settings {
     const char *cache_directory;
     struct maybe_count cache_disk_bytes;
     bool stretch; /* the context may be above the model's limit */
-    bool stats, stats_json;
+    bool stats, stats_json, profile;
     const char *trace;  /* file, or NULL */
     uint32_t sequences; /* that the command will use at a time; 0: one */
 };

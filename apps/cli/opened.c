@@ -29,7 +29,7 @@ static mf_status open_parts(struct opened *out, const struct common_settings *se
         .backend = settings->backend,
         .kernels = settings->kernels,
         .log = pass_note,
-        .profile = settings->stats || settings->stats_json,
+        .profile = settings->stats || settings->stats_json || settings->profile,
     };
     mf_model_options model = { .struct_size = sizeof model,
                                .memory_bytes = settings->memory_bytes.value,

@@ -32,8 +32,7 @@ struct anthropic {
 bool anthropic_read(struct ask *ask, bool counting, struct failure *failure);
 
 /* "system" and "messages", after the tools. */
-bool anthropic_read_messages(struct ask *ask, struct anthropic *state, bool counting,
-                             struct failure *failure);
+bool anthropic_read_messages(struct ask *ask, struct anthropic *state, struct failure *failure);
 
 /* *marked: the object has a cache_control. */
 bool anthropic_read_mark(struct anthropic *state, bool *marked, const json_t *object,

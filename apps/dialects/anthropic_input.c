@@ -6,6 +6,7 @@
 
 #include "common/basics.h"
 
+#include <ctype.h>
 #include <stdio.h>
 
 enum { WHERE_CAPACITY = 96 };
@@ -362,8 +363,52 @@ static bool read_message(struct ask *ask, struct anthropic *state, const json_t 
     return read_user_blocks(ask, state, content, where, failure);
 }
 
-bool anthropic_read_messages(struct ask *ask, struct anthropic *state, bool counting,
-                             struct failure *failure)
+/* A tool must be called. */
+static bool must_call(const struct ask *ask)
+{
+    const char *choice = ask->tool_choice;
+
+    return *choice && strcmp(choice, "auto") != 0 && strcmp(choice, "none") != 0;
+}
+
+/* A last message of the assistant is the beginning of the answer.  A constraint knows nothing of that
+ * text: what follows it would be a whole object or call. */
+static bool read_beginning(struct ask *ask, const json_t *last, struct failure *failure)
+{
+    const json_t *message = json_array_get(ask->messages, json_array_size(ask->messages) - 1);
+    const json_t *content = json_object_get(message, "content");
+    const char *thinking = text_of(json_object_get(ask->body, "thinking"), "type");
+    size_t length = json_string_length(content);
+
+    if (strcmp(text_of(last, "role"), "assistant") != 0) return true;
+    if (length == 0 || json_object_get(message, "tool_calls"))
+        return refuse_code(
+            failure, "invalid_value", "messages",
+            "the last message is the assistant's, and not a text that an answer could "
+            "continue; end with a message of the user");
+    if (isspace((unsigned char)json_string_value(content)[length - 1]))
+        return refuse_code(failure, "invalid_value", "messages",
+                           "final assistant content cannot end with trailing whitespace");
+    if (thinking && strcmp(thinking, "disabled") != 0)
+        return refuse_code(
+            failure, "invalid_value", "messages",
+            "the last message is the assistant's: with \"thinking\" an answer begins "
+            "with that, and continues no text");
+    if (ask->schema)
+        return refuse_code(
+            failure, "invalid_value", "messages",
+            "the last message is the assistant's: with a format an answer is a whole "
+            "JSON value, and continues no text");
+    if (must_call(ask))
+        return refuse_code(
+            failure, "invalid_value", "messages",
+            "the last message is the assistant's: with a \"tool_choice\" of type any "
+            "or tool an answer is a call, and continues no text");
+    ask->continue_last = true;
+    return true;
+}
+
+bool anthropic_read_messages(struct ask *ask, struct anthropic *state, struct failure *failure)
 {
     const json_t *system = json_object_get(ask->body, "system");
     const json_t *messages = json_object_get(ask->body, "messages");
@@ -386,9 +431,5 @@ bool anthropic_read_messages(struct ask *ask, struct anthropic *state, bool coun
         if (!read_message(ask, state, message, where, failure)) return false;
     }
     message = json_array_get(messages, json_array_size(messages) - 1);
-    if (!counting && strcmp(text_of(message, "role"), "assistant") == 0)
-        return refuse_code(failure, "invalid_value", "messages",
-                           "the last message is the assistant's: this server begins answers, and "
-                           "continues none; end with a message of the user");
-    return true;
+    return read_beginning(ask, message, failure);
 }

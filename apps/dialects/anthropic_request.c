@@ -1,6 +1,7 @@
 /* anthropic_request.c: the fields of a request to /v1/messages but its messages. */
 #include "dialects/anthropic.h"
 #include "dialects/openai.h"
+#include "view/info.h"
 
 #include "common/basics.h"
 
@@ -107,13 +108,19 @@ static bool read_thinking(struct ask *ask, struct anthropic *state, struct failu
         type ? type : "");
 }
 
+/* Says how much the model thinks where it does, and does not switch thinking on. */
 static bool read_effort(struct ask *ask, const char *effort, struct failure *failure)
 {
     static const char *const levels[] = { "low", "medium", "high", "xhigh", "max" };
 
     if (!effort) return true;
-    for (size_t i = 0; i < COUNT_OF(levels); i++)
-        if (strcmp(effort, levels[i]) == 0) return ask_note(ask, failure, "output_config.effort");
+    for (size_t i = 0; i < COUNT_OF(levels); i++) {
+        if (strcmp(effort, levels[i]) != 0) continue;
+        if (!info_knows_effort(ask->serve->text))
+            return ask_note(ask, failure, "output_config.effort");
+        ask_set_variable(ask, "reasoning_effort", json_string(openai_effort_level(effort)));
+        return true;
+    }
     return refuse_code(failure, "invalid_value", "output_config",
                        "output_config.effort is \"%.32s\": low, medium, high, xhigh and max are "
                        "known",
@@ -235,8 +242,7 @@ static bool read_fields(struct ask *ask, struct anthropic *state, bool counting,
            read_text(&state->previous, json_object_get(ask->body, "diagnostics"),
                      "previous_message_id", failure) &&
            read_output(ask, failure) && read_management(ask, failure) &&
-           read_tools(ask, state, failure) &&
-           anthropic_read_messages(ask, state, counting, failure) &&
+           read_tools(ask, state, failure) && anthropic_read_messages(ask, state, failure) &&
            read_whole_mark(ask, state, failure);
 }
 

@@ -167,10 +167,12 @@ static bool read_thinking(struct ask *ask, struct failure *failure)
             failure, "invalid_value", "think",
             "\"think\" is neither true or false nor \"low\", \"medium\", \"high\" or "
             "\"max\"");
-    if (!json_is_false(think) && !info_knows_thinking(ask->serve->text))
+    if (!json_is_false(think) && !info_knows_thinking(ask->serve->text) &&
+        !info_knows_effort(ask->serve->text))
         return refuse_code(failure, "unsupported_parameter", "think",
                            "%s does not support thinking", mf_model_name(ask->serve->model));
     ask_set_thinking(ask, !json_is_false(think));
+    if (level) ask_set_variable(ask, "reasoning_effort", json_string(openai_effort_level(level)));
     return true;
 }
 

@@ -76,12 +76,27 @@ static uint64_t model_bytes(const struct serve *serve)
            experts.expert_bytes * experts.expert_count * experts.row_count;
 }
 
+/* As Ollama writes it: "30.53M", "30.5B"; "": not known. */
+static void write_parameters(char *out, size_t capacity, uint64_t count)
+{
+    double number = (double)count;
+
+    out[0] = '\0';
+    if (number >= 1e9)
+        snprintf(out, capacity, "%.1fB", number / 1e9);
+    else if (count > 0)
+        snprintf(out, capacity, "%.2fM", number / 1e6);
+}
+
 static json_t *details_new(const struct serve *serve)
 {
-    const char *family = mf_model_family(serve->model);
+    const char *family = mf_model_family(serve->model), *format = serve->facts.format;
+    char parameters[32];
 
+    write_parameters(parameters, sizeof parameters, serve->facts.parameters);
     return json_pack("{s:s, s:s, s:s, s:[s], s:s, s:s}", "parent_model", "", "format", "", "family",
-                     family, "families", family, "parameter_size", "", "quantization_level", "");
+                     family, "families", family, "parameter_size", parameters, "quantization_level",
+                     format ? format : "");
 }
 
 /* When the server was started: the model has not changed since. */
@@ -144,6 +159,9 @@ static json_t *info_new(const struct serve *serve)
                              mf_model_name(serve->model));
     char name[128];
 
+    if (serve->facts.parameters > 0)
+        json_object_set_new(info, "general.parameter_count",
+                            json_count_new(serve->facts.parameters));
     mf_model_experts(serve->model, &experts, NULL);
     const struct {
         const char *name;
@@ -167,7 +185,8 @@ static json_t *capabilities_new(const struct serve *serve)
     json_t *list = json_pack("[s]", "completion");
 
     if (info_knows_tools(serve->text)) json_array_append_new(list, json_string("tools"));
-    if (info_knows_thinking(serve->text)) json_array_append_new(list, json_string("thinking"));
+    if (info_knows_thinking(serve->text) || info_knows_effort(serve->text))
+        json_array_append_new(list, json_string("thinking"));
     return list;
 }
 

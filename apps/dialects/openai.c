@@ -128,16 +128,26 @@ bool openai_read_tool_choice(struct ask *ask, const json_t *choice, struct failu
         "that names a tool");
 }
 
-bool openai_read_effort(struct ask *ask, const char *effort, struct failure *failure)
+const char *openai_effort_level(const char *effort)
 {
-    static const char *const levels[] = {
-        "none", "minimal", "low", "medium", "high", "xhigh", "max"
+    static const char *const levels[][2] = {
+        { "none", "low" },  { "minimal", "low" }, { "low", "low" },  { "medium", "medium" },
+        { "high", "high" }, { "xhigh", "high" },  { "max", "high" },
     };
 
+    for (size_t i = 0; i < COUNT_OF(levels); i++)
+        if (strcmp(effort, levels[i][0]) == 0) return levels[i][1];
+    return NULL;
+}
+
+bool openai_read_effort(struct ask *ask, const char *effort, struct failure *failure)
+{
+    const char *level = effort ? openai_effort_level(effort) : NULL;
+
     if (!effort) return true;
-    for (size_t i = 0; i < COUNT_OF(levels); i++) {
-        if (strcmp(effort, levels[i]) != 0) continue;
-        ask_set_thinking(ask, i > 0);
+    if (level) {
+        ask_set_thinking(ask, strcmp(effort, "none") != 0);
+        ask_set_variable(ask, "reasoning_effort", json_string(level));
         return true;
     }
     return refuse_code(failure, "invalid_value", "reasoning_effort",

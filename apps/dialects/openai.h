@@ -19,8 +19,12 @@ bool openai_read_tools(struct ask *ask, const json_t *tools, struct failure *fai
 /* "auto", "none", "required", or an object that names a tool. */
 bool openai_read_tool_choice(struct ask *ask, const json_t *choice, struct failure *failure);
 
-/* reasoning_effort: "none" switches reasoning off, any other level on. */
+/* reasoning_effort: "none" switches reasoning off, any other level on; templates that know levels get
+ * the nearest of low, medium and high. */
 bool openai_read_effort(struct ask *ask, const char *effort, struct failure *failure);
+
+/* The nearest level that templates know, for their variable reasoning_effort; NULL: it is no level. */
+const char *openai_effort_level(const char *effort);
 
 /* data: {"error":…} in a stream. */
 void openai_write_failure(struct delivery *delivery, const struct failure *failure,

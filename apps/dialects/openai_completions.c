@@ -2,8 +2,8 @@
  *
  * Several prompts make one job, whose answers stand in their order: those to the first prompt, those
  * to the second, …  With `echo` every answer begins with its prompt, and with `logprobs` as well the
- * prompt's own tokens are scored when the job starts (score.h).  With max_tokens 0 that is all: one
- * token is generated, and not told. */
+ * prompt's own tokens are scored as the prompt is read (job_scores).  With max_tokens 0 that is all:
+ * one token is generated, and not told. */
 #include "serve/api.h"
 #include "serve/handlers.h"
 #include "dialects/openai.h"
@@ -23,7 +23,8 @@ struct echo {
 
 struct completion {
     bool echo, no_answer;
-    struct echo *echoes; /* one for each prompt */
+    bool echoed[ASK_CHOICES_MAX]; /* of a stream */
+    struct echo *echoes;          /* one for each prompt */
     size_t echo_count;
     size_t offsets[ASK_CHOICES_MAX]; /* characters of each answer that were told of */
 };
@@ -289,15 +290,17 @@ static json_t *value_new(double logprob)
 }
 
 /* The prompt's own tokens. */
-static void tell_prompt(struct told *told, const struct ask *ask,
+static void tell_prompt(struct told *told, const struct job *job,
                         const struct completion *completion, uint32_t choice, size_t *offset)
 {
+    const struct ask *ask = job_ask(job);
+    const struct score *scores = job_scores(job, choice);
     const struct ask_prompt *prompt = &ask->prompts[ask_prompt_of(ask, choice)];
     const struct echo *echo = &completion->echoes[ask_prompt_of(ask, choice)];
     char name[NAME_CAPACITY];
 
     for (size_t i = echo->skip; i < prompt->count; i++) {
-        const struct score *score = &prompt->scores[i];
+        const struct score *score = &scores[i];
         size_t length = 0;
         const char *bytes = mf_text_token_bytes(ask->serve->text, prompt->ids[i], &length);
         json_t *best = json_object();
@@ -397,9 +400,11 @@ static json_t *usage_new(const struct delivery *delivery)
 }
 
 /* The echo, and what has come of the answer. */
-static json_t *first_choice_new(const struct ask *ask, struct completion *completion,
-                                const struct collected *answer, const char *finish)
+static json_t *first_choice_new(const struct delivery *delivery, const struct collected *answer,
+                                const char *finish)
 {
+    const struct ask *ask = delivery->ask;
+    struct completion *completion = delivery->state;
     const struct byte_list *echo = echo_of(ask, completion, answer->index);
     struct byte_list text = { 0 };
     size_t *offset = &completion->offsets[answer->index];
@@ -410,7 +415,7 @@ static json_t *first_choice_new(const struct ask *ask, struct completion *comple
         byte_list_append(&text, answer->content.bytes, answer->content.count, NULL);
     if (ask->logprobs && (completion->echo || finish)) {
         struct told told = told_new();
-        if (completion->echo) tell_prompt(&told, ask, completion, answer->index, offset);
+        if (completion->echo) tell_prompt(&told, delivery->job, completion, answer->index, offset);
         if (!completion->no_answer) tell_answer(&told, answer->logprobs, offset);
         logprobs = told_json_new(told);
     }
@@ -427,7 +432,7 @@ static json_t *whole(struct delivery *delivery)
 
     for (uint32_t i = 0; i < delivery->ask->choices; i++)
         json_array_append_new(choices,
-                              first_choice_new(delivery->ask, completion, &delivery->answers[i],
+                              first_choice_new(delivery, &delivery->answers[i],
                                                finish_of(completion, &delivery->answers[i])));
     json_t *reply = frame_new(delivery->ask, choices);
     json_object_set_new(reply, "usage", usage_new(delivery));
@@ -444,14 +449,20 @@ static json_t *chunk_new(const struct ask *ask, json_t *choice)
     return chunk;
 }
 
-static void begin(struct delivery *delivery, struct byte_list *out)
+static void tell_echo(struct delivery *delivery, struct collected *answer, struct byte_list *out)
 {
     struct completion *completion = delivery->state;
 
-    for (uint32_t i = 0; i < delivery->ask->choices && completion->echo; i++)
-        sse_add(out, NULL,
-                chunk_new(delivery->ask, first_choice_new(delivery->ask, completion,
-                                                          &delivery->answers[i], NULL)));
+    if (!completion->echo || completion->echoed[answer->index]) return;
+    completion->echoed[answer->index] = true;
+    sse_add(out, NULL, chunk_new(delivery->ask, first_choice_new(delivery, answer, NULL)));
+}
+
+/* Scores are there when the prompt is read. */
+static void begin(struct delivery *delivery, struct byte_list *out)
+{
+    for (uint32_t i = 0; i < delivery->ask->choices && !delivery->ask->score_prompts; i++)
+        tell_echo(delivery, &delivery->answers[i], out);
 }
 
 static json_t *fresh_logprobs_new(struct completion *completion, const struct collected *answer)
@@ -471,6 +482,7 @@ static void event(struct delivery *delivery, const struct job_event *event,
     struct completion *completion = delivery->state;
     json_t *chunk = NULL;
 
+    if (event->kind != JOB_PROGRESS) tell_echo(delivery, answer, out);
     if (event->kind == JOB_CONTENT && !completion->no_answer)
         chunk = chunk_new(ask, choice_new(answer->index, list_json_new(&event->text),
                                           fresh_logprobs_new(completion, answer), NULL));

@@ -113,9 +113,12 @@ void tokens_detokenize(struct serve *serve, struct exchange *exchange)
 static json_t *template_new(struct ask *ask, struct failure *failure)
 {
     mf_prompt *prompt = NULL;
+    const char *effort = NULL;
     size_t length, count;
 
     if (!ask_read_variables(ask, failure) ||
+        !read_text(&effort, ask->body, "reasoning_effort", failure) ||
+        !openai_read_effort(ask, effort, failure) ||
         !openai_read_tools(ask, json_object_get(ask->body, "tools"), failure) ||
         !messages_read_openai(ask, json_object_get(ask->body, "messages"), failure) ||
         !job_render(&prompt, ask, failure))

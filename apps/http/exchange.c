@@ -204,10 +204,12 @@ static ssize_t read_stream(void *user, uint64_t position, char *out, size_t most
     while (exchange->taken == filled->count) {
         if (exchange->stream_over) return MHD_CONTENT_READER_END_OF_STREAM;
         filled->count = exchange->taken = 0;
+        connection_enter(exchange->server, exchange->entry, PHASE_HANDLING);
         exchange_limit_sending(exchange, false);
         exchange->stream_over = !exchange->stream.fill(exchange->stream.user, filled);
         exchange_limit_sending(exchange, true);
     }
+    connection_enter(exchange->server, exchange->entry, PHASE_SENDING);
     size_t count = min_size(most, filled->count - exchange->taken);
     memcpy(out, filled->bytes + exchange->taken, count);
     exchange->taken += count;
@@ -257,6 +259,7 @@ enum MHD_Result exchange_queue(struct exchange *exchange)
     }
     add_headers(exchange);
     exchange->queued = true;
+    connection_enter(exchange->server, exchange->entry, PHASE_SENDING);
     return MHD_queue_response(exchange->connection, exchange->status, exchange->response);
 }
 

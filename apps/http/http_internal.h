@@ -8,15 +8,22 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum connection_phase { PHASE_HEAD, PHASE_BODY, PHASE_HANDLING };
+enum connection_phase {
+    PHASE_HEAD,
+    PHASE_BODY,
+    PHASE_HANDLING, /* the server's turn: a handler or a stream's `fill` runs */
+    PHASE_SENDING   /* the client's turn: it is to take bytes of the reply */
+};
 
 /* One for each open connection, in a list under the server's lock. */
 struct connection {
     struct connection *next, *previous;
     int descriptor;
     enum connection_phase phase;
-    bool served;  /* at least one request */
-    double since; /* that it is in this phase */
+    bool served;    /* at least one request */
+    bool ending;    /* it has been shut down, its thread is about to end */
+    double since;   /* that it is in this phase */
+    double touched; /* bytes came or went, as far as libmicrohttpd tells; at least `since` */
 };
 
 struct http_server {
@@ -30,7 +37,8 @@ struct http_server {
     atomic_bool hurry;
     pthread_mutex_t lock; /* of the list */
     struct connection *connections;
-    size_t connection_count;
+    size_t connection_count, ending_count;
+    size_t spare; /* connections above the limit, while others end */
 };
 
 enum { EXTRA_HEADERS_MAX = 12 };
@@ -69,5 +77,8 @@ void exchange_limit_sending(const struct exchange *exchange, bool on);
 
 void connection_enter(struct http_server *server, struct connection *entry,
                       enum connection_phase phase);
+
+/* The client has sent a part of a body. */
+void connection_touch(struct http_server *server, struct connection *entry);
 
 #endif

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,8 +19,17 @@ enum {
     STACK_BYTES = 1 << 20,
     HEAD_SECONDS = 20,
     BACKLOG = 512,
+    SEND_BUFFER = 128 << 10, /* of the kernel, which keeps up to 4 MiB for a client otherwise */
+    STALLED_SECONDS = 2,     /* a client sends or takes nothing of what is under way */
+    TRICKLING_SECONDS = 10,  /* a body comes, and slowly */
+    PAUSES_MS = 2200,        /* of the thread that accepts, in a crowd */
     FAREWELL_MS = 3000
 };
+
+uint32_t http_spare_connections(uint32_t limit)
+{
+    return limit > 64 ? limit / 8 : 8;
+}
 
 /* --------------------------------------------------------------- connections */
 
@@ -30,8 +40,112 @@ void connection_enter(struct http_server *server, struct connection *entry,
     pthread_mutex_lock(&server->lock);
     entry->served |= entry->phase == PHASE_HANDLING;
     entry->phase = phase;
-    entry->since = clock_seconds();
+    entry->since = entry->touched = clock_seconds();
     pthread_mutex_unlock(&server->lock);
+}
+
+void connection_touch(struct http_server *server, struct connection *entry)
+{
+    if (!entry) return;
+    pthread_mutex_lock(&server->lock);
+    entry->touched = clock_seconds();
+    pthread_mutex_unlock(&server->lock);
+}
+
+/* Under the lock. */
+static void end_connection(struct http_server *server, struct connection *entry)
+{
+    if (entry->ending || entry->descriptor < 0) return;
+    entry->ending = true;
+    server->ending_count++;
+    shutdown(entry->descriptor, SHUT_RDWR);
+}
+
+/* Bytes that the client has sent and the connection's thread has not taken yet. */
+static bool has_input(const struct connection *entry)
+{
+    int count = 0;
+
+    return ioctl(entry->descriptor, FIONREAD, &count) == 0 && count > 0;
+}
+
+/* Connections make room in this order; LAST_KEPT: it stays. */
+enum precedence { FIRST_SILENT, THEN_IDLE, THEN_STALLED, THEN_TRICKLING, LAST_KEPT };
+
+/* What is the server's turn stays, and so does what is young, so that a client has the time to send
+ * its head.  Young is less than 1 s with a limit of 1,000, and less with a lower one: then 1,000 new
+ * connections a second get their turn whatever the limit is. */
+static enum precedence precedence_of(const struct http_server *server,
+                                     const struct connection *entry, double now)
+{
+    double young = server->options.connection_limit / 1000.0;
+    bool stalled = now - entry->touched >= STALLED_SECONDS;
+
+    if (entry->ending || entry->descriptor < 0) return LAST_KEPT;
+    switch (entry->phase) {
+    case PHASE_HEAD:
+        if (now - entry->since < young) return LAST_KEPT;
+        return entry->served ? THEN_IDLE : FIRST_SILENT;
+    case PHASE_BODY:
+        if (stalled) return THEN_STALLED;
+        return now - entry->since >= TRICKLING_SECONDS ? THEN_TRICKLING : LAST_KEPT;
+    case PHASE_SENDING:
+        return stalled ? THEN_STALLED : LAST_KEPT;
+    default:
+        return LAST_KEPT;
+    }
+}
+
+static struct connection *first_to_end(const struct http_server *server)
+{
+    struct connection *found = NULL;
+    enum precedence best = LAST_KEPT;
+    double now = clock_seconds();
+
+    for (struct connection *entry = server->connections; entry; entry = entry->next) {
+        enum precedence own = precedence_of(server, entry, now);
+        if (own > best || own == LAST_KEPT) continue;
+        if (own == best && entry->touched >= found->touched) continue;
+        if (entry->phase != PHASE_SENDING && has_input(entry)) continue;
+        found = entry;
+        best = own;
+    }
+    return found;
+}
+
+/* Above the limit connections that wait for their clients end, so that clients that send or read
+ * nothing do not shut others out.  False: there are too many still.  Under the lock. */
+static bool make_room(struct http_server *server)
+{
+    while (server->connection_count - server->ending_count > server->options.connection_limit) {
+        struct connection *entry = first_to_end(server);
+        if (!entry) return false;
+        end_connection(server, entry);
+    }
+    return true;
+}
+
+/* Runs in the thread that accepts.  libmicrohttpd resets what it accepts when the spare connections
+ * are taken: before that new connections wait in the kernel's queue, until others have become old
+ * enough to make room or those that make room have ended.  The pauses grow with the crowd; up to the
+ * last spare connection they are longer than STALLED_SECONDS together. */
+static void wait_for_room(struct http_server *server)
+{
+    size_t half = server->spare / 2, paused_ms = 0;
+    bool short_of_room = false;
+
+    for (;; paused_ms++) {
+        pthread_mutex_lock(&server->lock);
+        bool room = make_room(server);
+        size_t most = server->options.connection_limit + half;
+        size_t over = server->connection_count > most ? server->connection_count - most : 0;
+        pthread_mutex_unlock(&server->lock);
+        if (short_of_room && room) return;
+        short_of_room = !room;
+        if (paused_ms >= over * PAUSES_MS * 2 / (half * (half + 1))) return;
+        if (atomic_load(&server->hurry)) return;
+        usleep(1000);
+    }
 }
 
 static void add_connection(struct http_server *server, struct MHD_Connection *connection,
@@ -44,13 +158,14 @@ static void add_connection(struct http_server *server, struct MHD_Connection *co
     *context = entry;
     if (!entry) return;
     entry->descriptor = info ? info->connect_fd : -1;
-    entry->since = clock_seconds();
+    entry->since = entry->touched = clock_seconds();
     pthread_mutex_lock(&server->lock);
     entry->next = server->connections;
     if (entry->next) entry->next->previous = entry;
     server->connections = entry;
     server->connection_count++;
     pthread_mutex_unlock(&server->lock);
+    wait_for_room(server);
 }
 
 static void remove_connection(struct http_server *server, struct connection *entry)
@@ -63,6 +178,7 @@ static void remove_connection(struct http_server *server, struct connection *ent
         server->connections = entry->next;
     if (entry->next) entry->next->previous = entry->previous;
     server->connection_count--;
+    server->ending_count -= entry->ending;
     pthread_mutex_unlock(&server->lock);
     free(entry);
 }
@@ -98,8 +214,8 @@ static void *watch_connections(void *user)
         double now = clock_seconds();
         pthread_mutex_lock(&server->lock);
         for (struct connection *entry = server->connections; entry; entry = entry->next)
-            if (entry->descriptor >= 0 && now - entry->since > patience(server, entry))
-                shutdown(entry->descriptor, SHUT_RDWR);
+            if (now - entry->since > patience(server, entry)) end_connection(server, entry);
+        make_room(server);
         pthread_mutex_unlock(&server->lock);
     }
     return NULL;
@@ -151,6 +267,7 @@ static bool keep_body(struct exchange *exchange, const char *bytes, size_t count
  * twice the limit is cut off. */
 static enum MHD_Result take_body(struct exchange *exchange, const char *bytes, size_t count)
 {
+    connection_touch(exchange->server, exchange->entry);
     exchange->body_bytes += count;
     exchange->too_large |= exchange->body_bytes > exchange->body_limit;
     if (exchange->admitted && !exchange->too_large && !keep_body(exchange, bytes, count))
@@ -202,7 +319,7 @@ static mf_status listen_on(int *out, const struct http_options *options, mf_erro
 {
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE }, *found = NULL;
     char port[8];
-    int on = 1, descriptor;
+    int on = 1, buffer = SEND_BUFFER, descriptor;
 
     snprintf(port, sizeof port, "%u", options->port);
     int problem = getaddrinfo(options->host, port, &hints, &found);
@@ -211,6 +328,8 @@ static mf_status listen_on(int *out, const struct http_options *options, mf_erro
                     gai_strerror(problem));
     descriptor = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (descriptor >= 0) setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    /* Connections have it from here. */
+    if (descriptor >= 0) setsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
     if (descriptor < 0 || bind(descriptor, found->ai_addr, found->ai_addrlen) != 0 ||
         listen(descriptor, BACKLOG) != 0) {
         int number = errno;
@@ -247,7 +366,7 @@ static bool any_handled(struct http_server *server)
 
     pthread_mutex_lock(&server->lock);
     for (const struct connection *entry = server->connections; entry; entry = entry->next)
-        found |= entry->phase == PHASE_HANDLING;
+        found |= entry->phase == PHASE_HANDLING || entry->phase == PHASE_SENDING;
     pthread_mutex_unlock(&server->lock);
     return found;
 }
@@ -272,9 +391,9 @@ static mf_status start_daemon(struct http_server *server, mf_error *why)
             MHD_USE_ITC | MHD_USE_ERROR_LOG,
         server->port, NULL, NULL, take_request, server, MHD_OPTION_EXTERNAL_LOGGER, drop_message,
         NULL, MHD_OPTION_LISTEN_SOCKET, descriptor, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)server->options.connection_limit, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)CONNECTION_MEMORY, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)server->options.send_seconds,
+        (unsigned)(server->options.connection_limit + server->spare),
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_THREAD_STACK_SIZE,
+        (size_t)STACK_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)server->options.send_seconds,
         MHD_OPTION_NOTIFY_COMPLETED, end_request, server, MHD_OPTION_NOTIFY_CONNECTION,
         note_connection, server, MHD_OPTION_END);
     if (server->daemon) return MF_OK;
@@ -291,6 +410,7 @@ mf_status http_server_open(struct http_server **out, const struct http_options *
     *out = NULL;
     if (!server) return fail_memory(why, sizeof *server);
     server->options = *options;
+    server->spare = http_spare_connections(options->connection_limit);
     pthread_mutex_init(&server->lock, NULL);
     server->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     status = server->stop < 0 ? fail_errno(why, MF_ERR_IO, errno, "no event descriptor")

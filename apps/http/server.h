@@ -2,11 +2,17 @@
  *
  * A connection has a thread while it is open.  A watch closes connections that are too slow:
  *
- *     accepted ─▶ head ─▶ body ─▶ handling ─▶ idle ─▶ head …
- *                  │ 20 s  │ body_seconds      │ idle_seconds
- *                  └───────┴───────────────────┴──▶ closed
+ *     accepted ─▶ head ─▶ body ─▶ handling ◀─▶ sending ─▶ idle ─▶ head …
+ *                  │ 20 s  │ body_seconds         │          │ idle_seconds
+ *                  └───────┴──────────────────────┴──────────┴──▶ closed
  *
- * and libmicrohttpd those that take no bytes of a reply for send_seconds. */
+ * and libmicrohttpd those that neither send nor take a byte for send_seconds.
+ *
+ * Above connection_limit connections are closed, those that have waited longest first: in `head`
+ * before their first request; then in `idle`; then in `body` or `sending` without a byte for 2 s; then
+ * bodies that take more than 10 s.  Not closed are those that are handled, that have only come, and
+ * that have sent bytes which have not been read.  Where none can be closed new ones wait, in the
+ * kernel. */
 #ifndef HTTP_SERVER_H
 #define HTTP_SERVER_H
 
@@ -27,6 +33,9 @@ struct http_options {
     void (*oversize)(void *user, struct exchange *exchange);
     void *user;
 };
+
+/* Connections beyond the limit that may be open for a moment, while others end. */
+uint32_t http_spare_connections(uint32_t limit);
 
 mf_status http_server_open(struct http_server **out, const struct http_options *options,
                            mf_error *why);

@@ -138,7 +138,6 @@ void ask_close(struct ask *ask)
     json_decref(ask->body);
     for (size_t i = 0; i < ask->prompt_count; i++) {
         free(ask->prompts[i].ids);
-        free(ask->prompts[i].scores);
     }
     free(ask->prompts);
     free(ask->biases);
@@ -420,11 +419,18 @@ bool ask_read_form(struct ask *ask, const json_t *form, const json_t *schema_in,
     return ask->schema ? true : refuse(failure, FAILURE_ENGINE, NULL, "out of memory");
 }
 
-void ask_set_thinking(struct ask *ask, bool on)
+void ask_set_variable(struct ask *ask, const char *name, json_t *value)
 {
     if (!ask->variables) ask->variables = json_object();
-    if (!json_object_get(ask->variables, "enable_thinking"))
-        json_object_set_new(ask->variables, "enable_thinking", json_boolean(on));
+    if (json_object_get(ask->variables, name))
+        json_decref(value);
+    else
+        json_object_set_new(ask->variables, name, value);
+}
+
+void ask_set_thinking(struct ask *ask, bool on)
+{
+    ask_set_variable(ask, "enable_thinking", json_boolean(on));
 }
 
 bool ask_read_variables(struct ask *ask, struct failure *failure)

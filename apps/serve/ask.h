@@ -10,7 +10,6 @@
 #define SERVE_ASK_H
 
 #include "serve/failure.h"
-#include "dialects/score.h"
 #include "serve/serve.h"
 
 enum { ASK_STOPS_MAX = 16, ASK_BIASES_MAX = 1024, ASK_CHOICES_MAX = 64, ASK_BREAKPOINTS_MAX = 4 };
@@ -19,8 +18,16 @@ enum { ASK_STOPS_MAX = 16, ASK_BIASES_MAX = 1024, ASK_CHOICES_MAX = 64, ASK_BREA
 struct ask_prompt {
     int32_t *ids; /* owned */
     size_t count;
-    uint64_t seed;        /* added to the seed of the request */
-    struct score *scores; /* owned; of its tokens, by job_start where ask.score_prompts says so */
+    uint64_t seed; /* added to the seed of the request */
+};
+
+enum { SCORE_TOP_MAX = 5 };
+
+/* How probable the model finds a token of a prompt. */
+struct score {
+    float logprob;
+    size_t count;
+    mf_logprob best[SCORE_TOP_MAX];
 };
 
 struct ask {
@@ -41,8 +48,8 @@ struct ask {
     /* … or ids, of one prompt or of several. */
     struct ask_prompt *prompts; /* owned */
     size_t prompt_count;
-    bool score_prompts;
-    bool no_generation_prompt;
+    bool score_prompts;                       /* what job_scores gives */
+    bool no_generation_prompt, continue_last; /* as in mf_chat_options */
 
     /* How.  Sampling begins with the checkpoint's own settings. */
     mf_sampler_options sampling;
@@ -136,6 +143,9 @@ size_t ask_prompt_of(const struct ask *ask, uint32_t choice);
  * is the object that holds "schema". */
 bool ask_read_form(struct ask *ask, const json_t *form, const json_t *schema_in,
                    struct failure *failure);
+
+/* A variable of the template, unless the body sets it itself; takes `value` over. */
+void ask_set_variable(struct ask *ask, const char *name, json_t *value);
 
 /* Switches reasoning by the template's own variable, unless the body sets that itself. */
 void ask_set_thinking(struct ask *ask, bool on);

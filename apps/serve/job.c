@@ -145,6 +145,16 @@ static bool take_token(void *user, const mf_request_token *token)
     return !job->ask->logprobs || put_token(choice, token);
 }
 
+static void take_prompt_token(void *user, size_t position, const mf_request_token *token)
+{
+    const struct choice *choice = user;
+    struct score *score = &choice->scores[position];
+
+    score->logprob = token->logprob;
+    score->count = min_size(token->logprob_count, SCORE_TOP_MAX);
+    for (size_t i = 0; i < score->count; i++) score->best[i] = token->logprobs[i];
+}
+
 static void take_routes(void *user, const mf_routes *routes)
 {
     struct choice *choice = user;
@@ -163,10 +173,14 @@ static void count_end(struct metrics *metrics, const struct job *job,
 
     metrics_add(metrics, by_finish[result->finish], 1);
     metrics_add(metrics, METRIC_PROMPT_TOKENS, result->prompt_tokens);
-    metrics_add(metrics, METRIC_CACHED_TOKENS, result->cached.resumed);
+    metrics_add(metrics,
+                job->ask->serve->has_checkpoints ? METRIC_CHECKPOINT_TOKENS : METRIC_KV_TOKENS,
+                result->cached.resumed);
     metrics_add(metrics, METRIC_REPLAYED_TOKENS, result->cached.replayed);
+    metrics_add(metrics, METRIC_MISSED_TOKENS, result->prompt_tokens - result->cached.matched);
     metrics_observe(metrics, METRIC_REQUEST, clock_seconds() - job->submitted);
-    metrics_observe(metrics, METRIC_QUEUE, result->wait_seconds);
+    metrics_observe(metrics, job->ask->background ? METRIC_QUEUE_BACKGROUND : METRIC_QUEUE,
+                    result->wait_seconds);
 }
 
 static void take_end(void *user, const mf_request_result *result)
@@ -237,6 +251,7 @@ static void fill_request(mf_request_options *out, struct choice *choice)
     out->event = take_event;
     out->ended = take_end;
     out->routes = take_routes;
+    out->prompt_token = choice->scores ? take_prompt_token : NULL;
     out->user = choice;
 }
 
@@ -248,6 +263,31 @@ static uint64_t seed_of(const struct ask *ask, uint32_t index)
 
     if (!ask->prompts) return seed;
     return seed - prompt * (ask->choices / ask->prompt_count) + ask->prompts[prompt].seed;
+}
+
+/* The first choice that is to the same prompt. */
+static uint32_t first_of_prompt(const struct ask *ask, uint32_t index)
+{
+    uint32_t each = ask->choices / (uint32_t)max_size(ask->prompt_count, 1);
+
+    return index - index % each;
+}
+
+/* One choice scores a prompt for all: a scored prompt is computed whole. */
+static mf_status take_scores(struct choice *choice, const struct ask *ask, mf_error *why)
+{
+    uint32_t index = choice->index;
+
+    if (!ask->score_prompts || !ask->prompts) return MF_OK;
+    if (first_of_prompt(ask, index) != index) return MF_OK;
+    const struct ask_prompt *prompt = &ask->prompts[ask_prompt_of(ask, index)];
+    choice->scores = calloc(prompt->count, sizeof *choice->scores);
+    return choice->scores ? MF_OK : fail_memory(why, prompt->count * sizeof *choice->scores);
+}
+
+const struct score *job_scores(const struct job *job, uint32_t choice)
+{
+    return job->choices[first_of_prompt(job->ask, choice)].scores;
 }
 
 static mf_status submit_choice(struct job *job, uint32_t index, const char *tools, mf_error *why)
@@ -266,6 +306,8 @@ static mf_status submit_choice(struct job *job, uint32_t index, const char *tool
         ask->prompts ? (uint32_t)ask->prompts[0].count : job->prompt_tokens;
     choice->end = end_event_new(index);
     if (!choice->end) return fail_memory(why, sizeof *choice->end);
+    mf_status status = take_scores(choice, ask, why);
+    if (status != MF_OK) return status;
     fill_request(&options, choice);
     options.tools = tools;
     options.breakpoints = job->breakpoints;
@@ -354,29 +396,6 @@ static bool is_given_up(const struct job *job, double seconds)
     return poll(watched, COUNT_OF(watched), (int)(seconds * 1000)) > 0 && watched[1].revents != 0;
 }
 
-static bool is_given_up_now(void *user)
-{
-    return is_given_up(user, 0);
-}
-
-static bool score(struct job *job, struct failure *failure)
-{
-    struct ask *ask = job->ask;
-
-    for (size_t i = 0; i < ask->prompt_count && ask->score_prompts; i++) {
-        struct ask_prompt *prompt = &ask->prompts[i];
-        const struct score_ask wanted = { .ids = prompt->ids,
-                                          .count = prompt->count,
-                                          .top = ask->top_logprobs,
-                                          .given_up = is_given_up_now,
-                                          .user = job };
-        prompt->scores = calloc(prompt->count, sizeof *prompt->scores);
-        if (!prompt->scores) return refuse(failure, FAILURE_ENGINE, NULL, "out of memory");
-        if (!score_prompt(prompt->scores, ask->serve, &wanted, failure)) return false;
-    }
-    return true;
-}
-
 static bool prepare(struct job *job, struct failure *failure)
 {
     struct ask *ask = job->ask;
@@ -388,7 +407,6 @@ static bool prepare(struct job *job, struct failure *failure)
     if (job->prompt) job->breakpoint_count = prompt_breakpoints(job->breakpoints, ask, job->prompt);
     job->record = registry_begin(ask->serve->registry, ask, job->prompt_tokens);
     request_log_begin(ask, job->prompt);
-    if (!score(job, failure)) return false;
     job->submitted = clock_seconds();
     return submit(job, failure);
 }
@@ -417,17 +435,26 @@ bool job_start(struct job **out, struct ask *ask, struct exchange *exchange,
     return true;
 }
 
+static void free_events(struct job_event *first)
+{
+    for (struct job_event *event = first, *next; event; event = next) {
+        next = event->next;
+        job_event_free(event);
+    }
+}
+
 void job_free(struct job *job)
 {
     if (!job) return;
     for (uint32_t i = 0; i < job->choice_count; i++) mf_request_cancel(job->choices[i].request);
     for (uint32_t i = 0; i < job->choice_count; i++) mf_request_close(job->choices[i].request);
     registry_release(job->ask->serve->registry, job->record);
-    for (uint32_t i = 0; i < ASK_CHOICES_MAX; i++) job_event_free(job->choices[i].end);
-    for (struct job_event *event = job->first, *next; event; event = next) {
-        next = event->next;
-        job_event_free(event);
+    for (uint32_t i = 0; i < ASK_CHOICES_MAX; i++) {
+        job_event_free(job->choices[i].end);
+        free(job->choices[i].scores);
     }
+    free_events(job->first);
+    free_events(job->held);
     mf_prompt_close(job->prompt);
     if (job->wake >= 0) close(job->wake);
     pthread_mutex_destroy(&job->lock);
@@ -454,13 +481,55 @@ static struct job_event *take_first(struct job *job)
     return event;
 }
 
+/* A choice's first event comes after the scores of its prompt; those of choices that share them come
+ * from the queue at any time. */
+static bool must_wait(const struct job *job, const struct job_event *event)
+{
+    uint32_t first = first_of_prompt(job->ask, event->choice);
+
+    return job->ask->score_prompts && first != event->choice && !job->choices[first].scored;
+}
+
+static void hold(struct job *job, struct job_event *event)
+{
+    struct job_event **end = &job->held;
+
+    while (*end) end = &(*end)->next;
+    *end = event;
+}
+
+/* An event that was held and need not wait any more; NULL: there is none. */
+static struct job_event *take_held(struct job *job)
+{
+    for (struct job_event **at = &job->held; *at; at = &(*at)->next) {
+        struct job_event *event = *at;
+        if (must_wait(job, event)) continue;
+        *at = event->next;
+        event->next = NULL;
+        return event;
+    }
+    return NULL;
+}
+
+static struct job_event *take_next(struct job *job)
+{
+    struct job_event *event = take_held(job);
+
+    while (!event && (event = take_first(job)) && must_wait(job, event)) {
+        hold(job, event);
+        event = NULL;
+    }
+    if (event && event->kind != JOB_PROGRESS) job->choices[event->choice].scored = true;
+    return event;
+}
+
 enum job_wait job_next(struct job *job, double seconds, struct job_event **out)
 {
     double until = clock_seconds() + seconds;
     double limit = job->ask->serve->options.time_limit_seconds;
 
     for (;;) {
-        *out = take_first(job);
+        *out = take_next(job);
         if (*out) {
             job->ended += (*out)->kind == JOB_ENDED;
             return JOB_EVENT;

@@ -73,6 +73,10 @@ uint32_t job_prompt_tokens(const struct job *job);
 uint32_t job_last_breakpoint(const struct job *job);
 const mf_prompt *job_prompt(const struct job *job); /* NULL: the ask was of ids */
 
+/* With ask->score_prompts: one for each token of the choice's prompt, of which the first has none.
+ * Valid when a part of the choice's answer has come. */
+const struct score *job_scores(const struct job *job, uint32_t choice);
+
 struct ask *job_ask(const struct job *job);
 
 /* Renders without submitting: for the counting of tokens and for /apply-template. */

@@ -19,6 +19,8 @@ struct choice {
     double last_token;     /* clock; 0: none yet; the scheduler's thread alone */
     struct expert_trail trail;   /* for the live view; the same */
     uint32_t answered, reasoned; /* tokens, and those up to the end of reasoning; the same */
+    struct score *scores; /* of its prompt; NULL: not asked for, or another choice has them */
+    bool scored;          /* they are complete; the thread that calls job_next alone */
 };
 
 struct job {
@@ -33,7 +35,8 @@ struct job {
     int wake;         /* eventfd: there are events */
     pthread_mutex_t lock;
     struct job_event *first, *last;
-    uint32_t ended; /* choices, as job_next has told */
+    struct job_event *held; /* taken before the scores of their prompt; as `scored` */
+    uint32_t ended;         /* choices, as job_next has told */
     uint32_t choice_count;
     struct choice choices[ASK_CHOICES_MAX];
 };

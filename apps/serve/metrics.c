@@ -9,16 +9,41 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+enum { SECOND_BUCKETS = 24, COUNT_BUCKETS = 14, BUCKETS_MAX = SECOND_BUCKETS };
+
 /* Seconds: each bucket's upper end is the last one's times 10^(1/4) from 100 µs, so that a quantile
  * is known within a factor of 1.8. */
-static const double bucket_ends[HISTOGRAM_BUCKETS] = {
+static const double second_ends[SECOND_BUCKETS] = {
     1e-4, 1.78e-4, 3.16e-4, 5.62e-4, 1e-3, 1.78e-3, 3.16e-3, 5.62e-3,
     1e-2, 1.78e-2, 3.16e-2, 5.62e-2, 0.1,  0.178,   0.316,   0.562,
     1,    1.78,    3.16,    5.62,    10,   31.6,    100,     1000,
 };
 
+/* Counts. */
+static const double count_ends[COUNT_BUCKETS] = { 1,   2,   4,   8,    16,   32,   64,
+                                                  128, 256, 512, 1024, 2048, 4096, 8192 };
+
+/* Histograms of one name follow each other, the first with its help. */
+static const struct histogram_kind {
+    const char *name, *label, *help;
+    bool counts;
+} histogram_kinds[METRIC_HISTOGRAMS] = {
+    [METRIC_FIRST_TOKEN] = { "time_to_first_token_seconds", "", "From a request to its first token",
+                             false },
+    [METRIC_INTER_TOKEN] = { "inter_token_seconds", "", "Between two tokens of an answer", false },
+    [METRIC_REQUEST] = { "request_seconds", "", "From a request to its end", false },
+    [METRIC_QUEUE] = { "queue_seconds", "class=\"interactive\"", "From a request to its first step",
+                       false },
+    [METRIC_QUEUE_BACKGROUND] = { "queue_seconds", "class=\"background\"", NULL, false },
+    [METRIC_EXPERT_WAIT] = { "expert_wait_seconds", "",
+                             "Time of a step without anything to compute", false },
+    [METRIC_STEP_ROWS] = { "step_rows", "", "Rows of a step", true },
+    [METRIC_UNION_EXPERTS] = { "union_experts", "",
+                               "Different experts that a layer of a step used, on average", true },
+};
+
 struct histogram {
-    uint64_t counts[HISTOGRAM_BUCKETS + 1]; /* the last one: above all ends */
+    uint64_t counts[BUCKETS_MAX + 1]; /* the last one in use: above all ends */
     double sum;
 };
 
@@ -26,7 +51,14 @@ struct metrics {
     pthread_mutex_t lock;
     struct histogram histograms[METRIC_HISTOGRAMS];
     uint64_t counters[METRIC_COUNTERS];
+    double step_seconds, stage_seconds[MF_STAGE_COUNT];
 };
+
+static size_t ends_of(const double **ends, enum metric_histogram which)
+{
+    *ends = histogram_kinds[which].counts ? count_ends : second_ends;
+    return histogram_kinds[which].counts ? COUNT_BUCKETS : SECOND_BUCKETS;
+}
 
 mf_status metrics_new(struct metrics **out, mf_error *why)
 {
@@ -43,14 +75,33 @@ void metrics_free(struct metrics *metrics)
     free(metrics);
 }
 
-void metrics_observe(struct metrics *metrics, enum metric_histogram which, double seconds)
+/* Under the lock. */
+static void observe(struct metrics *metrics, enum metric_histogram which, double value)
 {
-    size_t bucket = 0;
+    struct histogram *histogram = &metrics->histograms[which];
+    const double *ends;
+    size_t count = ends_of(&ends, which), bucket = 0;
 
-    while (bucket < HISTOGRAM_BUCKETS && seconds > bucket_ends[bucket]) bucket++;
+    while (bucket < count && value > ends[bucket]) bucket++;
+    histogram->counts[bucket]++;
+    histogram->sum += value;
+}
+
+void metrics_observe(struct metrics *metrics, enum metric_histogram which, double value)
+{
     pthread_mutex_lock(&metrics->lock);
-    metrics->histograms[which].counts[bucket]++;
-    metrics->histograms[which].sum += seconds;
+    observe(metrics, which, value);
+    pthread_mutex_unlock(&metrics->lock);
+}
+
+void metrics_add_step(struct metrics *metrics, const mf_step_report *step, uint32_t layers)
+{
+    pthread_mutex_lock(&metrics->lock);
+    observe(metrics, METRIC_STEP_ROWS, step->prompt_rows + step->decode_rows);
+    observe(metrics, METRIC_EXPERT_WAIT, step->expert_wait_seconds);
+    if (layers > 0) observe(metrics, METRIC_UNION_EXPERTS, (double)step->experts / layers);
+    metrics->step_seconds += step->seconds;
+    for (int i = 0; i < MF_STAGE_COUNT; i++) metrics->stage_seconds[i] += step->stage_seconds[i];
     pthread_mutex_unlock(&metrics->lock);
 }
 
@@ -95,20 +146,43 @@ static void add_one(struct byte_list *out, const char *name, const char *kind, c
     add(out, "moeflux_%s %.17g\n", name, value);
 }
 
-static void add_histogram(struct byte_list *out, const char *name, const char *help,
-                          const struct histogram *histogram)
+static void add_histogram(struct byte_list *out, const struct metrics *metrics,
+                          enum metric_histogram which)
 {
+    const struct histogram_kind *kind = &histogram_kinds[which];
+    const struct histogram *histogram = &metrics->histograms[which];
+    const char *name = kind->name, *comma = kind->label[0] ? "," : "";
+    const char *open = kind->label[0] ? "{" : "", *close = kind->label[0] ? "}" : "";
+    const double *ends;
+    size_t count = ends_of(&ends, which);
     uint64_t below = 0;
 
-    add_kind(out, name, "histogram", help);
-    for (size_t i = 0; i < HISTOGRAM_BUCKETS; i++) {
+    if (kind->help) add_kind(out, name, "histogram", kind->help);
+    for (size_t i = 0; i < count; i++) {
         below += histogram->counts[i];
-        add(out, "moeflux_%s_bucket{le=\"%g\"} %llu\n", name, bucket_ends[i],
+        add(out, "moeflux_%s_bucket{le=\"%g\"%s%s} %llu\n", name, ends[i], comma, kind->label,
             (unsigned long long)below);
     }
-    below += histogram->counts[HISTOGRAM_BUCKETS];
-    add(out, "moeflux_%s_bucket{le=\"+Inf\"} %llu\nmoeflux_%s_sum %.9g\nmoeflux_%s_count %llu\n",
-        name, (unsigned long long)below, name, histogram->sum, name, (unsigned long long)below);
+    below += histogram->counts[count];
+    add(out, "moeflux_%s_bucket{le=\"+Inf\"%s%s} %llu\n", name, comma, kind->label,
+        (unsigned long long)below);
+    add(out, "moeflux_%s_sum%s%s%s %.9g\n", name, open, kind->label, close, histogram->sum);
+    add(out, "moeflux_%s_count%s%s%s %llu\n", name, open, kind->label, close,
+        (unsigned long long)below);
+}
+
+/* What the stages do not cover is "other": together they are the time of all steps. */
+static void add_stages(struct byte_list *out, const struct metrics *metrics)
+{
+    double other = metrics->step_seconds;
+
+    add_kind(out, "step_seconds", "counter", "Time of steps, by stage");
+    for (int i = 0; i < MF_STAGE_COUNT; i++) {
+        other -= metrics->stage_seconds[i];
+        add(out, "moeflux_step_seconds{stage=\"%s\"} %.9g\n", mf_stage_name((mf_stage)i),
+            metrics->stage_seconds[i]);
+    }
+    add(out, "moeflux_step_seconds{stage=\"other\"} %.9g\n", other > 0 ? other : 0);
 }
 
 /* Counters with one label each: one family for rows with the same name. */
@@ -119,9 +193,11 @@ static void add_counters(struct byte_list *out, const struct metrics *metrics)
         const char *name, *label, *help;
     } rows[] = {
         { METRIC_PROMPT_TOKENS, "prompt_tokens_total", "", "Tokens of prompts" },
-        { METRIC_CACHED_TOKENS, "prefix_tokens_total", "{outcome=\"resumed\"}",
-          "Tokens of prompts that the prefix cache knew" },
+        { METRIC_KV_TOKENS, "prefix_tokens_total", "{outcome=\"kv\"}",
+          "Tokens of prompts, by what the prefix cache had of them" },
+        { METRIC_CHECKPOINT_TOKENS, "prefix_tokens_total", "{outcome=\"checkpoint\"}", NULL },
         { METRIC_REPLAYED_TOKENS, "prefix_tokens_total", "{outcome=\"replayed\"}", NULL },
+        { METRIC_MISSED_TOKENS, "prefix_tokens_total", "{outcome=\"missed\"}", NULL },
         { METRIC_ANSWER_TOKENS, "generation_tokens_total", "", "Tokens of answers" },
         { METRIC_ENDED_STOP, "requests_total", "{finish=\"stop\"}", "Answers that have ended" },
         { METRIC_ENDED_LENGTH, "requests_total", "{finish=\"length\"}", NULL },
@@ -139,6 +215,7 @@ static void add_counters(struct byte_list *out, const struct metrics *metrics)
     }
 }
 
+/* Experts are read into the memory of the CPU. */
 static void add_experts(struct byte_list *out, const mf_model_statistics *model)
 {
     uint64_t demand = model->expert_misses - model->expert_ahead_late;
@@ -156,9 +233,9 @@ static void add_experts(struct byte_list *out, const mf_model_statistics *model)
         out, "expert_bytes_total", "counter",
         "Bytes of experts that were read, by reason; wasted ones are some of those read ahead");
     add(out,
-        "moeflux_expert_bytes_total{why=\"demand\"} %llu\n"
-        "moeflux_expert_bytes_total{why=\"ahead\"} %llu\n"
-        "moeflux_expert_bytes_total{why=\"wasted\"} %llu\n",
+        "moeflux_expert_bytes_total{device=\"cpu\",why=\"demand\"} %llu\n"
+        "moeflux_expert_bytes_total{device=\"cpu\",why=\"ahead\"} %llu\n"
+        "moeflux_expert_bytes_total{device=\"cpu\",why=\"wasted\"} %llu\n",
         (unsigned long long)(model->expert_bytes_read - model->expert_ahead_bytes),
         (unsigned long long)model->expert_ahead_bytes,
         (unsigned long long)model->expert_wasted_bytes);
@@ -166,8 +243,6 @@ static void add_experts(struct byte_list *out, const mf_model_statistics *model)
             (double)model->expert_evictions);
     add_one(out, "expert_ahead_wasted_total", "counter", "Experts read ahead and not used",
             (double)model->expert_ahead_wasted);
-    add_one(out, "expert_wait_seconds_total", "counter", "Time without anything to compute",
-            model->expert_wait_seconds);
     add_one(out, "experts_present", "gauge", "Experts in memory", (double)model->experts_present);
     add_one(out, "expert_slots", "gauge", "Experts that fit in memory",
             (double)model->expert_slots);
@@ -211,7 +286,6 @@ static void add_scheduler(struct byte_list *out, const mf_scheduler_statistics *
         "moeflux_step_rows_total{phase=\"prompt\"} %llu\n"
         "moeflux_step_rows_total{phase=\"decode\"} %llu\n",
         (unsigned long long)steps->prompt_rows, (unsigned long long)steps->decode_rows);
-    add_one(out, "step_seconds_total", "counter", "Time of all steps", steps->step_seconds);
 }
 
 static void add_all(struct byte_list *out, struct serve *serve, const struct metrics *copy)
@@ -226,14 +300,8 @@ static void add_all(struct byte_list *out, struct serve *serve, const struct met
     add_one(out, "connections", "gauge", "Open connections",
             (double)http_server_connections(serve->http));
     add_counters(out, copy);
-    add_histogram(out, "time_to_first_token_seconds", "From a request to its first token",
-                  &copy->histograms[METRIC_FIRST_TOKEN]);
-    add_histogram(out, "inter_token_seconds", "Between two tokens of an answer",
-                  &copy->histograms[METRIC_INTER_TOKEN]);
-    add_histogram(out, "request_seconds", "From a request to its end",
-                  &copy->histograms[METRIC_REQUEST]);
-    add_histogram(out, "queue_seconds", "From a request to its first step",
-                  &copy->histograms[METRIC_QUEUE]);
+    for (int i = 0; i < METRIC_HISTOGRAMS; i++) add_histogram(out, copy, (enum metric_histogram)i);
+    add_stages(out, copy);
     if (mf_scheduler_stats(serve->scheduler, &steps, NULL) == MF_OK) add_scheduler(out, &steps);
     if (mf_model_stats(serve->model, &model, NULL) != MF_OK) return;
     add_experts(out, &model);

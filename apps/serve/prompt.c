@@ -21,6 +21,7 @@ static mf_status render(mf_prompt **out, const struct ask *ask, const json_t *me
     options.variables = variables;
     options.no_generation_prompt = !whole || ask->no_generation_prompt;
     options.find_places = whole;
+    options.continue_last = whole && ask->continue_last;
     if (!text || (ask->tools && !tools) || (ask->variables && !variables))
         status = fail_memory(why, 1);
     else

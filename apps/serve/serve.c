@@ -1,6 +1,7 @@
 #include "serve/serve.h"
 
 #include "common/clock.h"
+#include "moeflux_tools.h"
 #include "view/experts.h"
 #include "batch/batches.h"
 #include "batch/files.h"
@@ -13,6 +14,7 @@
 #include "records/state_store.h"
 
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { BODY_LIMIT = 32 << 20, CONNECTION_LIMIT = 1024 };
@@ -91,14 +93,54 @@ void serve_oversize(void *user, struct exchange *exchange)
 
 /* ---------------------------------------------------------------------- life */
 
+static void count_step(void *user, const mf_step_report *step)
+{
+    const struct serve *serve = user;
+
+    metrics_add_step(serve->metrics, step, serve->expert_layers);
+}
+
 static mf_status open_scheduler(struct serve *serve, mf_error *why)
 {
     mf_scheduler_options options = MF_SCHEDULER_OPTIONS_INIT;
+    mf_experts experts = MF_EXPERTS_INIT;
+    mf_status status = mf_model_experts(serve->model, &experts, why);
 
+    if (status != MF_OK) return status;
+    serve->expert_layers = experts.row_count;
+    options.step = count_step;
+    options.step_user = serve;
     options.parallel = serve->options.parallel;
     options.waiting = serve->options.queue;
     options.max_gap_seconds = serve->options.max_gap_seconds;
     return mf_scheduler_open(&serve->scheduler, serve->model, &options, why);
+}
+
+/* Descriptors that `limit` connections may take: one each, and another one for the request that is
+ * under way on it. */
+static rlim_t files_of(uint32_t limit)
+{
+    return 2 * (rlim_t)limit + http_spare_connections(limit);
+}
+
+/* The connections that the process may have the descriptors for, beside those of the model and the
+ * caches. */
+static mf_status choose_limit(uint32_t *out, mf_error *why)
+{
+    enum { OTHERS = 384, OTHERS_LEAST = 96, LIMIT_LEAST = 16 };
+    rlim_t wanted = OTHERS + files_of(CONNECTION_LIMIT);
+    struct rlimit files;
+
+    *out = CONNECTION_LIMIT;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= wanted) return MF_OK;
+    struct rlimit raised = { files.rlim_max < wanted ? files.rlim_max : wanted, files.rlim_max };
+    if (setrlimit(RLIMIT_NOFILE, &raised) == 0) files = raised;
+    while (*out > LIMIT_LEAST && OTHERS + files_of(*out) > files.rlim_cur) --*out;
+    if (OTHERS_LEAST + files_of(*out) <= files.rlim_cur) return MF_OK;
+    return fail(why, MF_ERR_ARGUMENT,
+                "the process may have %llu files open (ulimit -n): the server needs at least %llu",
+                (unsigned long long)files.rlim_cur,
+                (unsigned long long)(OTHERS_LEAST + files_of(LIMIT_LEAST)));
 }
 
 static mf_status open_http(struct serve *serve, mf_error *why)
@@ -106,7 +148,6 @@ static mf_status open_http(struct serve *serve, mf_error *why)
     struct http_options options = { .host = serve->options.host,
                                     .port = serve->options.port,
                                     .body_limit = BODY_LIMIT,
-                                    .connection_limit = CONNECTION_LIMIT,
                                     .body_seconds = 120,
                                     .idle_seconds = 75,
                                     .send_seconds = 60,
@@ -114,15 +155,20 @@ static mf_status open_http(struct serve *serve, mf_error *why)
                                     .handle = serve_handle,
                                     .oversize = serve_oversize,
                                     .user = serve };
+    mf_status status = choose_limit(&options.connection_limit, why);
 
+    if (status != MF_OK) return status;
     return http_server_open(&serve->http, &options, why);
 }
 
 static mf_status learn_context(struct serve *serve, mf_error *why)
 {
     mf_sequence *sequence = NULL;
-    mf_status status = mf_sequence_open(&sequence, serve->model, NULL, why);
+    mf_model_shape shape = MF_MODEL_SHAPE_INIT;
+    mf_status status = mf_model_get_shape(&shape, serve->model, why);
 
+    serve->has_checkpoints = shape.delta_layers > 0;
+    if (status == MF_OK) status = mf_sequence_open(&sequence, serve->model, NULL, why);
     if (status == MF_OK) serve->context = mf_sequence_context_length(sequence);
     mf_sequence_close(sequence);
     return status;
@@ -136,7 +182,6 @@ mf_status serve_open(struct serve **out, const struct serve_options *options, mf
     *out = NULL;
     if (!serve) return fail_memory(why, sizeof *serve);
     serve->options = *options;
-    pthread_mutex_init(&serve->scoring, NULL);
     serve->started = clock_seconds();
     status = metrics_new(&serve->metrics, why);
     if (status == MF_OK) status = registry_new(&serve->registry, why);
@@ -153,12 +198,33 @@ mf_status serve_open(struct serve **out, const struct serve_options *options, mf
     return status;
 }
 
-mf_status serve_begin(struct serve *serve, mf_model *model, mf_error *why)
+/* The model has been opened: if it cannot be described now, that is no reason to end. */
+static struct model_facts describe_model(const char *path)
+{
+    struct model_facts facts = { 0 };
+    mf_description *description = NULL;
+    mf_description_info info = MF_DESCRIPTION_INFO_INIT;
+    uint64_t most = 0;
+
+    if (mf_description_open(&description, path, NULL) != MF_OK) return facts;
+    if (mf_description_get(&info, description, NULL) == MF_OK) facts.parameters = info.parameters;
+    for (uint32_t format = 0; format < mf_format_count(); format++) {
+        uint64_t bytes = mf_description_sum(description, -1, (int)format).bytes;
+        if (bytes <= most) continue;
+        most = bytes;
+        facts.format = mf_format_name(format);
+    }
+    mf_description_close(description);
+    return facts;
+}
+
+mf_status serve_begin(struct serve *serve, mf_model *model, const char *path, mf_error *why)
 {
     mf_status status;
 
     serve->model = model;
     serve->text = mf_model_text(model);
+    serve->facts = describe_model(path);
     status = learn_context(serve, why);
     if (status == MF_OK) status = experts_new(&serve->experts, serve, why);
     if (status == MF_OK) status = open_scheduler(serve, why);
@@ -187,6 +253,5 @@ void serve_close(struct serve *serve, double seconds)
     recall_free(serve->recall);
     registry_free(serve->registry);
     metrics_free(serve->metrics);
-    pthread_mutex_destroy(&serve->scoring);
     free(serve);
 }

@@ -35,6 +35,12 @@ struct serve_options {
     bool log, log_prompts;     /* request_log.h */
 };
 
+/* What the model's files say of it; 0 and NULL where they could not be described. */
+struct model_facts {
+    uint64_t parameters;
+    const char *format; /* that most of its bytes have; static text */
+};
+
 struct experts;
 struct batches;
 struct metrics;
@@ -46,14 +52,16 @@ struct serve {
     struct serve_options options;
     mf_model *model;
     const mf_text *text;
-    uint32_t context; /* positions of a request */
+    uint32_t context;       /* positions of a request */
+    uint32_t expert_layers; /* layers that have experts */
+    bool has_checkpoints;   /* the prefix cache resumes at checkpoints alone */
+    struct model_facts facts;
     mf_scheduler *scheduler;
     struct http_server *http;
     struct metrics *metrics;
     struct registry *registry;
     struct recall *recall;
     struct experts *experts;   /* the live view of them */
-    pthread_mutex_t scoring;   /* one prompt at a time: score.h */
     unsigned char secret[32];  /* of reasoning tokens: reasoning_token.h */
     double started;            /* clock */
     struct state_store *store; /* of files and batches; NULL: none */
@@ -65,8 +73,8 @@ struct serve {
 /* Listens; there is no model yet. */
 mf_status serve_open(struct serve **out, const struct serve_options *options, mf_error *why);
 
-/* From now on requests are answered.  `model` outlives the server. */
-mf_status serve_begin(struct serve *serve, mf_model *model, mf_error *why);
+/* From now on requests are answered.  `model` outlives the server; `path` is where it lies. */
+mf_status serve_begin(struct serve *serve, mf_model *model, const char *path, mf_error *why);
 
 /* Refuses new requests, gives those that run up to `seconds`, and ends. */
 void serve_close(struct serve *serve, double seconds);

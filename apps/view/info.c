@@ -24,16 +24,26 @@ static char *rendered_new(const mf_text *text, const char *tools, const char *va
     return copy;
 }
 
-/* The template makes something else of enable_thinking. */
+/* Whether the template makes something else of one object of variables than of the other. */
+static bool tells_apart(const mf_text *text, const char *variables, const char *others)
+{
+    char *one = rendered_new(text, NULL, variables);
+    char *other = rendered_new(text, NULL, others);
+    bool differ = one && other && strcmp(one, other) != 0;
+
+    free(one);
+    free(other);
+    return differ;
+}
+
 bool info_knows_thinking(const mf_text *text)
 {
-    char *on = rendered_new(text, NULL, "{\"enable_thinking\":true}");
-    char *off = rendered_new(text, NULL, "{\"enable_thinking\":false}");
-    bool differ = on && off && strcmp(on, off) != 0;
+    return tells_apart(text, "{\"enable_thinking\":true}", "{\"enable_thinking\":false}");
+}
 
-    free(on);
-    free(off);
-    return differ;
+bool info_knows_effort(const mf_text *text)
+{
+    return tells_apart(text, "{\"reasoning_effort\":\"low\"}", "{\"reasoning_effort\":\"high\"}");
 }
 
 /* It shows them to the model. */

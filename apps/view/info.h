@@ -4,7 +4,8 @@
 
 #include "moeflux.h"
 
-bool info_knows_thinking(const mf_text *text);
+bool info_knows_thinking(const mf_text *text); /* enable_thinking */
+bool info_knows_effort(const mf_text *text);   /* reasoning_effort */
 bool info_knows_tools(const mf_text *text);
 
 #endif

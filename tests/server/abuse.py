@@ -4,14 +4,17 @@ and an honest request is answered within LIMIT seconds (the median is printed).
 
     abuse.py PROGRAM [short | long]
 
-short: the same with smaller sizes, for sanitizers; long: waits until a body that does not come is
-given up, two minutes."""
+short: the same with smaller sizes, for sanitizers; long: also what takes thousands of connections,
+and waits until bodies that do not come, or come slowly, are given up, two minutes."""
 import json
 import os
 import random
+import re
+import resource
 import socket
 import statistics
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -24,6 +27,7 @@ with open(sys.argv[1], "rb") as program:
 LIMIT = 25.0 if SANITIZED else 5.0  # a sanitizer slows the program down about five times
 short = sys.argv[2:] == ["short"]
 BODY_BYTES = 100 << 20
+CONNECTIONS = 1024 + 128  # the limit, and those that are ending
 HEADERS = 50_000 if short else 1_000_000
 honest_seconds = []
 server = None
@@ -127,15 +131,35 @@ def slow_headers():
         connection.close()
 
 
-def never_comes(data, seconds):
+def never_comes(at, data, least, most):
     """A request whose rest does not come is cut off after a while."""
-    with connect(seconds) as connection:
+    began = time.monotonic()
+    with socket.create_connection((at.host, at.port), most) as connection:
         send(connection, data)
         try:
             expect(f"{data[-10:]!r} and no more", status_of(receive(connection)), {0, 400, 408})
         except TimeoutError:
-            raise served.Failed(f"after {seconds} s the server still waits for the rest of "
+            raise served.Failed(f"after {most} s the server still waits for the rest of "
                                 f"{data[-10:]!r}") from None
+    seconds = time.monotonic() - began
+    check(seconds > least, f"{data[-10:]!r} and no more was cut off after {seconds:.1f} s")
+
+
+def trickles(at, least, most):
+    """A body of which a byte comes now and then is cut off after a while, too."""
+    began = time.monotonic()
+    with socket.create_connection((at.host, at.port), 1) as connection:
+        going = send(connection, head(length=1000, host=f"{at.host}:{at.port}"))
+        while going and time.monotonic() - began < most:
+            going = send(connection, b" ")
+            try:
+                going = going and bool(connection.recv(1000))
+            except TimeoutError:
+                pass  # nothing is said
+            except ConnectionResetError:
+                going = False
+    seconds = time.monotonic() - began
+    check(least < seconds < most, f"a body that trickles was cut off after {seconds:.1f} s")
 
 
 def large_body():
@@ -359,15 +383,93 @@ def random_bytes():
 
 
 def connections():
-    """More connections than the server allows: the rest wait or are closed."""
+    """More connections than the server allows: those that have waited longest are closed, and an
+    honest client is answered while the others are held."""
     held = []
-    for _ in range(1500):
-        try:
-            held.append(connect(5))
-        except OSError:
-            break
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # of this program
+    for begun in (b"", head(length=1000) + b"{", b"GET /health HTTP/1.1\r\n"):
+        for _ in range(min(1500, (files - 200) // 3)):
+            held.append(connect())
+            send(held[-1], begun)
+        honest(f"connections that send {begun[-10:]!r} and no more")
+        count = server.metrics()["moeflux_connections"]
+        check(count <= CONNECTIONS, f"{count:.0f} connections, at most {CONNECTIONS} are allowed")
     for connection in held:
         connection.close()
+
+
+def script():
+    """(path, bytes) of something long to ask for: the page's script, or a page without one."""
+    page = server.ask("GET", "/")[2].decode()
+    path = (re.findall(r'src="([^"]+\.js)"', page) or ["/metrics"])[0]
+    return path, len(server.ask("GET", path)[2])
+
+
+def stalled_readers(count):
+    """Clients that ask for much and read nothing: they make room for others after a while."""
+    path, size = script()
+    wanted = head(path, "GET") * max(4, (5 << 20) // size)  # more than a kernel keeps
+    held = []
+    for _ in range(count):
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        connection.settimeout(30)
+        connection.connect((server.host, server.port))
+        send(connection, wanted)
+        held.append(connection)
+        time.sleep(0.003)  # the server begins to answer
+    time.sleep(0.5)  # the kernel's buffers are full
+    began = time.monotonic()
+    count = server.metrics()["moeflux_connections"]
+    seconds = time.monotonic() - began
+    check(seconds < LIMIT, f"/metrics took {seconds:.1f} s beside {count:.0f} stalled readers")
+    honest("stalled readers")
+    for connection in held:
+        connection.close()
+
+
+def upload_in_progress(count):
+    """A body that comes slowly, while others connect and send nothing: it is not cut off."""
+    body = json.dumps(chat()).encode()
+    body += b" " * (100_000 - len(body))
+    held = []
+    with connect() as connection:
+        connection.sendall(head(length=len(body), more=("Connection: close",)))
+        for i in range(20):
+            check(send(connection, body[i * 5000:(i + 1) * 5000]),
+                  f"an upload was cut off after {i * 5000} of {len(body)} bytes")
+            for _ in range(count // 20):
+                held.append(connect())
+            time.sleep(0.15)
+        expect("an upload beside silent clients", status_of(receive(connection)), {200})
+    for connection in held:
+        connection.close()
+
+
+def few_files(program):
+    """A server that may have few files open takes fewer connections, and answers all the same."""
+    global server
+    whole = server
+    # Limits of connections: 16, 60 and 195.
+    for files, count, abuses in ((140, 300, []), (512, 600, [lambda: upload_in_progress(120)]),
+                                 (800, 0, [lambda: stalled_readers(360)])):
+        with served.Server(program, files=files) as server:
+            held = [connect() for _ in range(count)]
+            honest("more connections than the process may have files")
+            for connection in held:
+                connection.close()
+            for abuse in abuses:
+                abuse()
+    server = whole
+
+
+def too_few_files(program):
+    """It says so instead of beginning."""
+    limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+    ended = subprocess.run([program, "serve", "--port", "0"], capture_output=True, text=True,
+                           timeout=60, preexec_fn=limit)
+    check(ended.returncode == 1 and "ulimit -n" in ended.stderr,
+          f"with 100 files: exit status {ended.returncode}, {ended.stderr!r}")
 
 
 def in_thread(work):
@@ -400,22 +502,39 @@ def beside(abuse):
     honest(abuse.__name__)
 
 
+def named(name, work):
+    """Runs it; the name is told before, so that a failure has one."""
+    print(f"{name}: ", end="", flush=True)
+    began = time.monotonic()
+    work()
+    print(f"{time.monotonic() - began:.1f} s", flush=True)
+
+
 def tests():
     global server
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # connections() holds thousands
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     abuses = [slow_headers, large_body, many_headers, deep_json, broken_json, bad_text, pipelined,
               half_closed, reset, stops_reading, foreign, content_types, methods, random_bytes,
               connections]
-    with served.Server(os.path.realpath(sys.argv[1]), "--parallel", "16") as server:
-        waiting = [in_thread(lambda: never_comes(head()[:-4], 60))]
+    program = os.path.realpath(sys.argv[1])
+    # `calm` has few connections: among many, those that wait make room before their time is over.
+    with served.Server(program, "--parallel", "16") as server, served.Server(program) as calm:
+        begun = head(length=1000, host=f"{calm.host}:{calm.port}") + b'{"model"'
+        waiting = [in_thread(lambda: never_comes(calm, head()[:-4], 15, 60))]
         if sys.argv[2:] == ["long"]:
-            waiting.append(in_thread(lambda: never_comes(head(length=1000) + b'{"model"', 240)))
+            waiting.append(in_thread(lambda: never_comes(calm, begun, 50, 110)))
+            waiting.append(in_thread(lambda: trickles(calm, 110, 240)))
         for abuse in abuses:
-            began = time.monotonic()
-            beside(abuse)
-            print(f"{abuse.__name__}: {time.monotonic() - began:.1f} s", flush=True)
+            named(abuse.__name__, lambda: beside(abuse))
+        if sys.argv[2:] == ["long"]:
+            named("upload_in_progress", lambda: upload_in_progress(1300))
+            named("stalled_readers", lambda: stalled_readers(1300))
         for end in waiting:
             end()
         honest("requests that do not come")
+        named("few_files", lambda: few_files(program))
+        named("too_few_files", lambda: too_few_files(program))
     print(f"{len(honest_seconds)} honest requests, median "
           f"{1000 * statistics.median(honest_seconds):.0f} ms, at most "
           f"{1000 * max(honest_seconds):.0f} ms (limit {LIMIT:.0f} s)")

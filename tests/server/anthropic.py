@@ -261,6 +261,27 @@ def tools(api):
               f"{choice} leads to {calls}")
 
 
+def continued(api):
+    """A last message of the assistant is the beginning of the answer: the text that /v1/completions
+    gives behind the same prompt."""
+    history = [{"role": "user", "content": "Tell me a story about a fox."},
+               {"role": "assistant", "content": "Once there was a fox <|im_end|> that"}]
+    given = body(history, max_tokens=24)
+    message = api.whole(given)
+    same(api.stream(given), message)
+    check(api.count(given) == prompt_tokens(message), "count_tokens leaves the beginning out")
+    plain = body([history[0], {**history[1], "content": "Once there was a fox that"}], max_tokens=24)
+    text = api.server.json("POST", "/apply-template", {"messages": plain["messages"]})["prompt"]
+    head, found, _ = text.partition(history[1]["content"][:20])
+    whole = api.server.json("POST", "/v1/completions", {
+        "model": "pebble", "max_tokens": 24, "temperature": 0,
+        "prompt": head + "Once there was a fox that"})
+    check(found, f"the template's text is {text!r}")
+    answer = api.whole(plain)["content"][0]["text"]
+    check(answer == whole["choices"][0]["text"],
+          f"continued {answer!r}, completed {whole['choices'][0]['text']!r}")
+
+
 def counts(api):
     """count_tokens is what generation reports, for every form of a request."""
     call = {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Rome"}}
@@ -479,7 +500,22 @@ def refusals(api):
             "type": "base64"}}]}]}, "document", "base64"),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "without text"),
         ({"messages": [{"role": "user", "content": ["Hi"]}]}, "messages[0].content[0]"),
-        ({"messages": hi["messages"] + [{"role": "assistant", "content": "The"}]}, "last message"),
+        ({"messages": hi["messages"] + [{"role": "assistant", "content": "The "}]},
+         "final assistant content cannot end with trailing whitespace"),
+        ({"messages": hi["messages"] + [{"role": "assistant", "content": []}]}, "last message"),
+        ({"messages": hi["messages"] + [{"role": "assistant", "content": [
+            {"type": "tool_use", "id": "t", "name": "f", "input": {}}]}]}, "last message"),
+        ({"messages": hi["messages"] + [{"role": "assistant", "content": "The"}],
+          "thinking": {"type": "adaptive"}}, "last message", "thinking"),
+        ({"messages": hi["messages"] + [{"role": "assistant", "content": "{"}],
+          "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}},
+         "last message", "format"),
+        ({"messages": hi["messages"] + [{"role": "assistant", "content": "{"}],
+          "output_format": {"type": "json_schema", "schema": {"type": "object"}}},
+         "last message", "format"),
+        *(({"messages": hi["messages"] + [{"role": "assistant", "content": "I"}], "tools": [WEATHER],
+            "tool_choice": choice}, "last message", "tool_choice")
+          for choice in ({"type": "any"}, {"type": "tool", "name": "get_weather"})),
         ({"messages": [{"role": "assistant", "content": [{"type": "tool_use"}]}]}, "without a name"),
         ({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "name": "f",
                                                           "input": "x"}]}]}, "input"),
@@ -516,6 +552,9 @@ def refusals(api):
     for change, *words in rows:
         error = api.refused({**hi, **change}, *words)
         check(error["type"] == "invalid_request_error", f"{change}: the type is {error['type']}")
+        if not change.keys() & {"max_tokens"}:  # count_tokens needs none
+            api.refused(without({**hi, **change}, "max_tokens"), *words,
+                        path="/v1/messages/count_tokens")
     error = api.refused({**hi, "thread": {"id": "t"}}, "thread")
     check(error["details"]["error_code"] == "thread_unsupported_request", f"details: {error}")
     api.refused(b"{", "JSON")
@@ -608,7 +647,7 @@ def tests():
     began = time.monotonic()
     with served.Server(program, "-c", "1024") as server:
         api = Api(server)
-        for test in (answers, tools, thinking, counts, cache, diagnostics, refusals, noted, cut):
+        for test in (answers, tools, continued, thinking, counts, cache, diagnostics, refusals, noted, cut):
             test(api)
             print(f"{time.monotonic() - began:6.1f} s  {test.__name__}")
     strictly()

@@ -66,7 +66,9 @@ def _install(directory, lists):
     os.makedirs(part)
     for name in ("package.json", "package-lock.json", ".npmrc"):
         shutil.copy(os.path.join(lists, name), part)
-    command = ["npm", "ci", "--silent", "--fetch-retries=1", "--fetch-timeout=30000"]
+    # Not `npm ci`: it refuses a lock that lacks an optional package of another system, which some
+    # registries do not have.  The versions are those of the lock here, too.
+    command = ["npm", "install", "--silent", "--fetch-retries=1", "--fetch-timeout=30000"]
     try:
         run = subprocess.run(command, cwd=part, capture_output=True, text=True,
                              timeout=INSTALL_SECONDS)

@@ -50,7 +50,7 @@ def counters(server):
              zip(KINDS, ("cache", "ahead", "late", "demand"))}
     found["evicted"] = now["moeflux_expert_evictions_total"]
     found["wasted"] = now["moeflux_expert_ahead_wasted_total"]
-    bytes_read = {why: now[f'moeflux_expert_bytes_total{{why="{why}"}}']
+    bytes_read = {why: now[f'moeflux_expert_bytes_total{{device="cpu",why="{why}"}}']
                   for why in ("demand", "ahead", "wasted")}
     return found, bytes_read, now
 

@@ -16,6 +16,8 @@ describe("Ollama's dialect", support.beside, () => {
     assert.equal(models.length, 1);
     assert.match(models[0].name, /^pebble/);
     assert.ok(models[0].size > 0 && models[0].details.family);
+    assert.match(models[0].details.parameter_size, /^30\.\d\dM$/);
+    assert.equal(models[0].details.quantization_level, 'affine 4-bit');
     const shown = await client.show({ model: models[0].name });
     for (const name of ['completion', 'tools', 'thinking'])
       assert.ok(shown.capabilities.includes(name), `${shown.capabilities}`);

@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -25,14 +26,17 @@ def check(condition, what):
 
 
 class Server:
-    """options: of `moeflux serve`; key: what --api-key was given, for requests of this class."""
+    """options: of `moeflux serve`; key: what --api-key was given, for requests of this class; files:
+    as many as the process may have open."""
 
-    def __init__(self, program, *options, key=None, start_seconds=60):
+    def __init__(self, program, *options, key=None, start_seconds=60, files=None):
         self.key = key
         self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
             [program, "serve", "--port", "0", *options], stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=self.log, text=True)
+            stdout=subprocess.PIPE, stderr=self.log, text=True,
+            preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)))
+            if files else None)
         line = self._first_line(start_seconds)
         match = LINE.fullmatch(line)
         if not match:
