@@ -18,7 +18,7 @@
 /* Of each matrix: values, scales, biases. */
 enum { EXPERT_ARRAYS = 3 * EXPERT_PARTS };
 
-/* Reads begin at multiples of this in a slot. */
+/* Direct reads begin at multiples of this in a slot, which is a multiple of their own alignment. */
 enum { SLOT_ALIGNMENT = 4096 };
 
 struct expert_piece {

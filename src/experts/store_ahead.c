@@ -27,24 +27,34 @@ static void judge_predictions(struct expert_store *store, const struct expert_re
     store->prediction_count = kept;
 }
 
+static bool has_empty_slots(const struct expert_store *store)
+{
+    for (size_t c = 0; c < store->placement.plan.class_count; c++)
+        if (store->empty_count[c] > 0) return true;
+    return false;
+}
+
+/* A token counts if every slot has been read into before: first reads wait for memory, whether
+ * they are ahead or not. */
 static void begin_token(struct expert_store *store)
 {
     struct read_activity activity;
     async_reader_activity(store->reader, &activity);
     prefetch_depth(&store->prefetch, activity.depth);
     prefetch_token(&store->prefetch);
+    store->token_counts = !has_empty_slots(store);
 }
 
 /* Accounts the time of the visit that ends; visits of prompts do not count. */
 static void judge_time(struct expert_store *store, const struct expert_request *request, double now)
 {
     bool decode = request->rows <= EXPERT_DECODE_ROWS_MAX && store->visit_rows == request->rows;
-    if (decode && request->layer > store->visit_layer)
+    if (!decode || request->layer <= store->visit_layer)
+        begin_token(store);
+    else if (store->token_counts)
         prefetch_visit(&store->prefetch, now - store->visit_at,
                        store->counters.wait_seconds - store->waited_then,
                        store->counters.predict_seconds - store->predicted_then);
-    else
-        begin_token(store);
 }
 
 static void remember_prompt(struct expert_store *store, const struct expert_request *request)

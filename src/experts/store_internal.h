@@ -132,6 +132,7 @@ struct expert_store {
     struct place_list missing; /* by offset in the file */
 
     struct prefetch prefetch;
+    bool token_counts;    /* for the trials of read-ahead */
     uint32_t ahead_layer; /* whose experts a prompt will nearly all use; NO_LAYER: none */
     struct prediction predictions[PREDICTIONS];
     size_t prediction_count;

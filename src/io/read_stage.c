@@ -20,6 +20,7 @@ static const double gain_min = 1.1;
 void read_stage_init(struct read_stage *out, const mf_allocator *allocator, size_t read_bytes,
                      size_t count)
 {
+    read_bytes = align_up(read_bytes, PAGE); /* reads into whole pages are the fastest */
     *out = (struct read_stage){ .buffer_bytes = read_bytes, .phase = STAGE_PHASES };
     count = min_size(count, STAGE_BUFFERS_MAX);
     size_t bytes = count * read_bytes;
