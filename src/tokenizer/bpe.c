@@ -12,6 +12,7 @@
 #include "tokenizer/internal.h"
 
 #include "base/status.h"
+#include "base/utf8.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -133,6 +134,27 @@ static bool has_all_bytes(const struct tokenizer *tokenizer, struct text_span pi
     return all >= 0;
 }
 
+/* The symbols of a text whose characters are merged: bytes stand in for one that is no token. */
+static mf_status add_characters(struct bpe_symbol *symbols, size_t *count,
+                                const struct tokenizer *tokenizer, struct text_span piece,
+                                mf_error *why)
+{
+    mf_status status = MF_OK;
+    for (size_t at = 0, size; status == MF_OK && at < piece.length; at += size) {
+        const char *text = piece.text + at;
+        uint32_t character;
+        size = utf8_decode(&character, text, piece.length - at);
+        int32_t id = size > 1 ? vocabulary_find(&tokenizer->vocabulary, text, size) : -1;
+        if (id >= 0) {
+            symbols[(*count)++].id = (uint32_t)id;
+            continue;
+        }
+        for (size_t i = 0; i < size && status == MF_OK; i++)
+            status = add_byte(symbols, count, tokenizer, (uint8_t)text[i], why);
+    }
+    return status;
+}
+
 static mf_status load_symbols(struct bpe_scratch *scratch, size_t *count,
                               const struct tokenizer *tokenizer, struct text_span piece,
                               mf_error *why)
@@ -141,6 +163,8 @@ static mf_status load_symbols(struct bpe_scratch *scratch, size_t *count,
     /* One symbol a byte, three where U+FFFD stands in. */
     size_t most = has_all_bytes(tokenizer, piece) ? piece.length : 3 * piece.length;
     mf_status status = ARRAY_RESERVE(scratch->symbols, scratch->symbol_capacity, most, NULL, why);
+    if (tokenizer->spaces && status == MF_OK)
+        return add_characters(scratch->symbols, count, tokenizer, piece, why);
     for (size_t i = 0; status == MF_OK && i < piece.length; i++)
         status = add_byte(scratch->symbols, count, tokenizer, (uint8_t)piece.text[i], why);
     return status;

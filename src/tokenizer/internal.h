@@ -4,7 +4,7 @@
  *     vocabulary.c       tokens: id to text and bytes, bytes to id
  *     bpe.c              merges
  *     added.c            finds added tokens in a text
- *     normalise.c        NFC
+ *     normalise.c        NFC; SentencePiece's sign for a space
  *     stream.c           streaming detokeniser
  *     split.c            cuts text into pieces, with PCRE2 …
  *     split_pattern.c    … after rewriting patterns to its syntax
@@ -51,6 +51,7 @@ struct vocabulary {
     struct token_bucket *buckets; /* open addressing over the bytes of entries */
     size_t bucket_mask;
     size_t longest;    /* bytes of a token */
+    bool spaces;       /* texts are no byte-level strings: U+2581 in them is a space */
     uint64_t id_limit; /* ids are below it; 0: TOKEN_ID_LIMIT */
 };
 
@@ -80,6 +81,9 @@ const struct token_entry *vocabulary_entry(const struct vocabulary *vocabulary, 
 /* The bytes that a byte-level string stands for; false when a character of it stands for
  * none.  `out` has room for `text.length` bytes. */
 bool byte_level_decode(char *out, size_t *length, struct text_span text);
+/* The bytes that a token's text stands for in this vocabulary; the same room. */
+void vocabulary_decode(const struct vocabulary *vocabulary, char *out, size_t *length,
+                       struct text_span text);
 /* The other way: appends the string of `bytes`. */
 mf_status byte_level_append(struct byte_buffer *out, struct text_span bytes, mf_error *why);
 
@@ -162,6 +166,13 @@ bool text_is_nfc(const char *text, size_t length);
 /* Appends the NFC form; bytes that are not UTF-8 are kept. */
 mf_status text_append_nfc(struct byte_buffer *out, const char *text, size_t length, mf_error *why);
 
+/* SentencePiece writes a space as U+2581 and does not tell the two apart in a text.  Here both are
+ * the space. */
+#define SPACE_SIGN "\xE2\x96\x81"
+bool text_has_space_sign(const char *text, size_t length);
+/* The text with spaces in place of the signs; `out` has room for `length` bytes.  Returns its length. */
+size_t text_replace_space_signs(char *out, const char *text, size_t length);
+
 /* -------------------------------------------------------------------- the whole */
 
 struct tokenizer {
@@ -171,6 +182,8 @@ struct tokenizer {
     bool ignore_merges;    /* a piece that is a token is that token */
     bool decode_only;
     bool nfc;
+    bool spaces; /* as in SentencePiece: characters are merged, bytes stand in for those that are
+                  * no token, and U+2581 is a space */
     struct added_set added;            /* found in the raw text */
     struct added_set added_normalised; /* found after normalisation */
     struct splitter splitter;
@@ -193,7 +206,8 @@ mf_status tokenizer_index(struct tokenizer *tokenizer, bool unique, const char *
 mf_status tokenizer_add_merge(struct tokenizer *tokenizer, struct text_span left,
                               struct text_span right, uint32_t rank, const char *where,
                               mf_error *why);
-/* Finds the ids of the 256 bytes; `fallback` lets "<0x0A>" stand for a byte. */
+/* Finds the ids of the 256 bytes; `fallback` lets "<0x0A>" stand for a byte, which it always does
+ * with `spaces`. */
 void tokenizer_bind_bytes(struct tokenizer *tokenizer, bool fallback);
 
 /* An added token: joins the vocabulary if it is not there, and the set that looks for it. */

@@ -76,16 +76,20 @@ static mf_status read_fields(struct tokenizer_tables *tables, const struct metad
     const char *model = NULL;
     uint64_t bos = UINT64_MAX;
     mf_status status = metadata_need_text(&model, metadata, "tokenizer.ggml.model", why);
-    if (status == MF_OK && strcmp(model, "gpt2") != 0)
-        status = fail(
-            why, MF_ERR_UNSUPPORTED,
-            "%s: tokenizer.ggml.model is \"%.64s\"; only byte-level BPE, \"gpt2\", is supported",
-            metadata->path, model);
-    if (status == MF_OK)
+    bool gemma4 = status == MF_OK && strcmp(model, "gemma4") == 0;
+    if (status == MF_OK && !gemma4 && strcmp(model, "gpt2") != 0)
+        status =
+            fail(why, MF_ERR_UNSUPPORTED,
+                 "%s: tokenizer.ggml.model is \"%.64s\"; byte-level BPE, \"gpt2\", and \"gemma4\" "
+                 "are supported",
+                 metadata->path, model);
+    tables->pre_tokenizer = "gemma4"; /* which says all */
+    if (status == MF_OK && !gemma4)
         status = metadata_need_text(&tables->pre_tokenizer, metadata, "tokenizer.ggml.pre", why);
     if (status == MF_OK)
         status =
             metadata_maybe_flag(&tables->add_bos, metadata, "tokenizer.ggml.add_bos_token", why);
+    tables->add_bos = tables->add_bos || gemma4; /* some files say otherwise, and are wrong */
     if (status == MF_OK)
         status = metadata_maybe_count(&bos, metadata, "tokenizer.ggml.bos_token_id", 0,
                                       TOKEN_ID_LIMIT - 1, why);

@@ -156,6 +156,16 @@ static mf_status refuse_type(const struct source *source, const char *field, con
                 source->where, field, json_kind(object), type_of(object));
 }
 
+/* SentencePiece's: " " becomes U+2581. */
+static bool is_space_sign(const json_t *normaliser)
+{
+    const char *content = json_string_value(json_object_get(normaliser, "content"));
+    const json_t *pattern = json_object_get(normaliser, "pattern");
+    const char *replaced = json_string_value(json_object_get(pattern, "String"));
+    return strcmp(type_of(normaliser), "Replace") == 0 && content && replaced &&
+           strcmp(content, SPACE_SIGN) == 0 && strcmp(replaced, " ") == 0;
+}
+
 static mf_status read_normaliser(struct tokenizer *tokenizer, const struct source *source,
                                  const json_t *normaliser, unsigned depth)
 {
@@ -163,6 +173,10 @@ static mf_status read_normaliser(struct tokenizer *tokenizer, const struct sourc
     const char *type = type_of(normaliser);
     if (strcmp(type, "NFC") == 0) {
         tokenizer->nfc = true;
+        return MF_OK;
+    }
+    if (is_space_sign(normaliser)) {
+        tokenizer->spaces = tokenizer->vocabulary.spaces = true;
         return MF_OK;
     }
     const json_t *list = json_object_get(normaliser, "normalizers"), *part;
@@ -378,6 +392,15 @@ static mf_status read_tokens(struct tokenizer *tokenizer, bool fallback,
     return status;
 }
 
+/* A text without spaces, which they all became the sign for, is not split at spaces. */
+static bool splits_nothing(const json_t *step)
+{
+    const char *literal =
+        json_string_value(json_object_get(json_object_get(step, "pattern"), "String"));
+    return !step || json_is_null(step) ||
+           (strcmp(type_of(step), "Split") == 0 && literal && strcmp(literal, " ") == 0);
+}
+
 static mf_status read_all(struct tokenizer *tokenizer, const struct source *source)
 {
     bool bytes = false, fallback = false;
@@ -385,10 +408,14 @@ static mf_status read_all(struct tokenizer *tokenizer, const struct source *sour
     mf_status status = read_model(tokenizer, &fallback, source);
     if (status == MF_OK)
         status = read_normaliser(tokenizer, source, json_object_get(source->root, "normalizer"), 0);
-    if (status == MF_OK) status = read_splits(tokenizer, &bytes, source, splits, 0);
-    if (status == MF_OK && !bytes)
-        status =
-            refuse(source, "pre_tokenizer", "has no ByteLevel: only byte-level BPE is supported");
+    if (status == MF_OK && tokenizer->spaces && tokenizer->nfc)
+        status = refuse(source, "normalizer", "has NFC and a sign for spaces");
+    if (status == MF_OK && !(tokenizer->spaces && splits_nothing(splits)))
+        status = read_splits(tokenizer, &bytes, source, splits, 0);
+    if (status == MF_OK && bytes == tokenizer->spaces)
+        status = refuse(source, "pre_tokenizer",
+                        bytes ? "has a ByteLevel beside a sign for spaces"
+                              : "has no ByteLevel: only byte-level BPE is supported");
     if (status == MF_OK) status = read_tokens(tokenizer, fallback, source);
     if (status == MF_OK) read_template(tokenizer, json_object_get(source->root, "post_processor"));
     return status;

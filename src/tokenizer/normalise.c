@@ -1,4 +1,4 @@
-/* normalise.c: NFC.
+/* normalise.c: NFC, and SentencePiece's spaces.
  *
  * Nearly all text is in NFC already, so it is first looked through for a character that
  * might change.  From there the text is normalised in stretches that end before a character
@@ -192,4 +192,23 @@ mf_status text_append_nfc(struct byte_buffer *out, const char *text, size_t leng
     free(scratch[0].data);
     free(scratch[1].data);
     return status;
+}
+
+/* ------------------------------------------------------------------ spaces */
+
+bool text_has_space_sign(const char *text, size_t length)
+{
+    return memmem(text, length, SPACE_SIGN, sizeof SPACE_SIGN - 1) != NULL;
+}
+
+size_t text_replace_space_signs(char *out, const char *text, size_t length)
+{
+    enum { SIGN = sizeof SPACE_SIGN - 1 };
+    size_t count = 0;
+    for (size_t at = 0; at < length;) {
+        bool sign = length - at >= SIGN && memcmp(text + at, SPACE_SIGN, SIGN) == 0;
+        out[count++] = sign ? ' ' : text[at];
+        at += sign ? SIGN : 1;
+    }
+    return count;
 }

@@ -54,6 +54,7 @@ static const struct pre_tokenizer {
       { NEWLINES, "\\s?\\p{L}+", "\\s?\\p{P}+", CJK_AND_HANGUL, split_number },
       false,
       false },
+    { "gemma4", { NULL }, false, false }, /* not split: characters, U+2581 is a space */
 };
 
 static mf_status use_pre_tokenizer(struct tokenizer *tokenizer, const char *name, const char *where,
@@ -67,6 +68,7 @@ static mf_status use_pre_tokenizer(struct tokenizer *tokenizer, const char *name
                     where, name ? name : "");
     tokenizer->nfc = found->nfc;
     tokenizer->ignore_merges = found->ignore_merges;
+    tokenizer->spaces = tokenizer->vocabulary.spaces = !found->patterns[0];
     mf_status status = MF_OK;
     for (size_t i = 0; status == MF_OK && i < PATTERNS_MAX && found->patterns[i]; i++)
         status = splitter_add(&tokenizer->splitter, found->patterns[i], SPLIT_KEEP_ALL, true, where,
@@ -74,9 +76,18 @@ static mf_status use_pre_tokenizer(struct tokenizer *tokenizer, const char *name
     return status;
 }
 
+/* Lines of which no merge makes a token: they are found in the text, as tokenizer.json has it. */
+static bool is_newlines(struct text_span text)
+{
+    size_t count = 0;
+    while (count < text.length && text.text[count] == '\n') count++;
+    return count > 1 && count == text.length;
+}
+
 static mf_status add_token(struct tokenizer *tokenizer, uint64_t id, struct text_span text,
                            int32_t type, const char *where, mf_error *why)
 {
+    if (tokenizer->spaces && type == TOKEN_NORMAL && is_newlines(text)) type = TOKEN_USER_DEFINED;
     if (type == TOKEN_CONTROL || type == TOKEN_USER_DEFINED) {
         struct added_token token = { .text = text, .special = type == TOKEN_CONTROL };
         return tokenizer_add_token(tokenizer, &token, id, where, why);

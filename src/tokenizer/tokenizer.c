@@ -70,23 +70,30 @@ mf_status tokenizer_add_token(struct tokenizer *tokenizer, const struct added_to
         return fail(why, MF_ERR_FORMAT, "%s: added token %llu stands twice", where,
                     (unsigned long long)id);
     entry->flags |= TOKEN_ADDED | (token->special ? TOKEN_SPECIAL : 0);
-    entry->bytes = entry->text;
-    entry->bytes_length = entry->text_length;
+    if (!vocabulary->spaces) {
+        entry->bytes = entry->text;
+        entry->bytes_length = entry->text_length;
+    }
     vocabulary->longest = max_size(vocabulary->longest, entry->bytes_length);
 
     struct added_token copy = *token;
     copy.id = (int32_t)id;
     /* Without a normaliser the two are the same, and one search does. */
-    bool late = token->normalised && tokenizer->nfc;
+    bool late = token->normalised && (tokenizer->nfc || tokenizer->spaces);
     return added_set_add(late ? &tokenizer->added_normalised : &tokenizer->added, copy, why);
 }
 
 /* The vocabulary's memory moves while it grows; from here on it stays. */
-static void settle_added(struct added_set *set, const struct vocabulary *vocabulary)
+static void settle_added(struct added_set *set, const struct vocabulary *vocabulary,
+                         bool normalised)
 {
     for (size_t i = 0; i < set->count; i++) {
         struct added_token *token = &set->tokens[i];
-        token->text = entry_text(vocabulary, &vocabulary->entries[token->id]);
+        const struct token_entry *entry = &vocabulary->entries[token->id];
+        token->text = entry_text(vocabulary, entry);
+        if (normalised && vocabulary->spaces)
+            token->text =
+                (struct text_span){ vocabulary->blob.data + entry->bytes, entry->bytes_length };
     }
     added_set_sort(set);
 }
@@ -98,8 +105,8 @@ mf_status tokenizer_index(struct tokenizer *tokenizer, bool unique, const char *
     if (vocabulary->size == 0) return fail(why, MF_ERR_FORMAT, "%s: there are no tokens", where);
     tokenizer->whole = calloc(vocabulary->size, sizeof *tokenizer->whole);
     if (!tokenizer->whole) return fail_memory(why, vocabulary->size);
-    settle_added(&tokenizer->added, vocabulary);
-    settle_added(&tokenizer->added_normalised, vocabulary);
+    settle_added(&tokenizer->added, vocabulary, false);
+    settle_added(&tokenizer->added_normalised, vocabulary, true);
     mf_status status = merge_table_reserve(&tokenizer->merges, vocabulary->size, why);
     if (status != MF_OK) return status;
     return vocabulary_index(vocabulary, unique, where, why);
@@ -110,13 +117,13 @@ void tokenizer_bind_bytes(struct tokenizer *tokenizer, bool fallback)
     struct vocabulary *vocabulary = &tokenizer->vocabulary;
     for (unsigned byte = 0; byte < 256; byte++) {
         char text[8] = { (char)byte };
-        int32_t id = vocabulary_find(vocabulary, text, 1);
-        if (id < 0 && fallback) {
+        int32_t id = vocabulary_find(vocabulary, text, 1), named = -1;
+        if ((id < 0 && fallback) || tokenizer->spaces) {
             int length = snprintf(text, sizeof text, "<0x%02X>", byte);
-            id = vocabulary_find(vocabulary, text, (size_t)length);
-            if (id >= 0) vocabulary_make_byte(vocabulary, id, (uint8_t)byte);
+            named = vocabulary_find(vocabulary, text, (size_t)length);
+            if (named >= 0) vocabulary_make_byte(vocabulary, named, (uint8_t)byte);
         }
-        tokenizer->byte_ids[byte] = id;
+        tokenizer->byte_ids[byte] = id >= 0 ? id : named;
     }
 }
 
@@ -134,10 +141,7 @@ bool tokenizer_cut_merge(struct text_span *left, struct text_span *right, struct
 static int32_t find_text(const struct vocabulary *vocabulary, char *scratch, size_t *length,
                          struct text_span text)
 {
-    if (!byte_level_decode(scratch, length, text)) {
-        memcpy(scratch, text.text, text.length);
-        *length = text.length;
-    }
+    vocabulary_decode(vocabulary, scratch, length, text);
     return vocabulary_find(vocabulary, scratch, *length);
 }
 
@@ -244,14 +248,29 @@ static mf_status encode_pieces(struct encoding *encoding, struct text_span text,
                         encoding, why);
 }
 
+static bool is_normal(const struct tokenizer *tokenizer, struct text_span text)
+{
+    if (tokenizer->spaces) return !text_has_space_sign(text.text, text.length);
+    return !tokenizer->nfc || text_is_nfc(text.text, text.length);
+}
+
+static mf_status append_normal(struct byte_buffer *out, const struct tokenizer *tokenizer,
+                               struct text_span text, mf_error *why)
+{
+    if (!tokenizer->spaces) return text_append_nfc(out, text.text, text.length, why);
+    if (!byte_buffer_reserve(out, text.length)) return byte_buffer_status(out, why);
+    out->count += text_replace_space_signs(out->data + out->count, text.text, text.length);
+    return MF_OK;
+}
+
 static mf_status encode_raw(struct encoding *encoding, struct text_span text, mf_error *why)
 {
-    if (encoding->tokenizer->nfc && !text_is_nfc(text.text, text.length)) {
+    if (!is_normal(encoding->tokenizer, text)) {
         size_t from = (size_t)(text.text - encoding->text);
         encoding->stretch_has_content =
             content_begin(&encoding->content, from) < from + text.length;
         encoding->normalised.count = 0;
-        mf_status status = text_append_nfc(&encoding->normalised, text.text, text.length, why);
+        mf_status status = append_normal(&encoding->normalised, encoding->tokenizer, text, why);
         if (status != MF_OK) return status;
         text = (struct text_span){ encoding->normalised.data, encoding->normalised.count };
     }

@@ -1,4 +1,5 @@
-/* tokenizer.h: text to token ids and back; byte-level BPE.
+/* tokenizer.h: text to token ids and back; BPE of bytes, or of characters with bytes to fall back on
+ * (Gemma 4, in which U+2581 is a space).
  *
  *     text ─ added tokens cut out ─ normalised ─ split into pieces ─ merged ─ ids
  *            "<|im_start|>"          NFC or not   " quick", "'ll"     BPE

@@ -46,6 +46,17 @@ bool byte_level_decode(char *out, size_t *length, struct text_span text)
     return true;
 }
 
+void vocabulary_decode(const struct vocabulary *vocabulary, char *out, size_t *length,
+                       struct text_span text)
+{
+    if (vocabulary->spaces) {
+        *length = text_replace_space_signs(out, text.text, text.length);
+    } else if (!byte_level_decode(out, length, text)) {
+        memcpy(out, text.text, text.length);
+        *length = text.length;
+    }
+}
+
 static uint32_t character_of_byte(uint8_t byte)
 {
     if (byte_is_visible(byte)) return byte;
@@ -84,10 +95,10 @@ static mf_status store_token(struct vocabulary *vocabulary, struct token_entry *
                                    .flags = TOKEN_PRESENT };
     blob->count += text.length + 1;
 
-    size_t length;
+    size_t length = text.length;
     char *bytes = blob->data + blob->count;
-    bool differ = !literal && byte_level_decode(bytes, &length, text) && length < text.length;
-    if (differ) {
+    if (!literal || vocabulary->spaces) vocabulary_decode(vocabulary, bytes, &length, text);
+    if (length < text.length) {
         entry->bytes = (uint32_t)blob->count;
         entry->bytes_length = (uint32_t)length;
         blob->count += length;
