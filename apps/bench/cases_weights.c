@@ -27,6 +27,7 @@ bool case_weight_exists(const struct kernel_case *what)
 {
     uint64_t row_bytes;
     if (!format_row_bytes(&row_bytes, what->format, what->n)) return false;
+    if (format_by_row(what->format) != FORMAT_COUNT) return false; /* no kernel takes these */
     if (is_affine(what->format) && what->n % what->group != 0) return false;
     return !what->op->takes || what->op->takes(what);
 }
@@ -99,7 +100,10 @@ static void fill_values(struct case_random *random, uint8_t *row, const struct w
 static void fill_scales(struct case_random *random, uint8_t *row, const struct weight *w)
 {
     for (size_t i = 0; i < groups_of(w); i++)
-        format_store(w->scale_format, row, i, case_next_number(random, FILL_USUAL) / 100);
+        if (w->scale_format == FORMAT_F8_E8M0)
+            row[i] = (uint8_t)(118 + case_next_bits(random) % 3); /* 2^-9 to 2^-7 */
+        else
+            format_store(w->scale_format, row, i, case_next_number(random, FILL_USUAL) / 100);
 }
 
 /* The rows repeat after some: a large matrix is there to be read, not to be looked at. */
@@ -119,16 +123,19 @@ mf_status case_weight_make(struct weight *out, uint8_t **memory, const struct ke
     struct case_random random = { what->n * 100 + what->group + (uint64_t)what->format };
     uint64_t row_bytes;
     format_row_bytes(&row_bytes, what->format, what->n);
-    bool affine = is_affine(what->format), scaled = affine || is_f8(what->format);
+    bool blocks = what->format == FORMAT_E2M1;
+    bool affine = is_affine(what->format), scaled = affine || blocks || is_f8(what->format);
     *out = (struct weight){ .format = what->format,
                             .rows = what->m,
                             .cols = what->n,
                             .row_bytes = row_bytes,
-                            .group_rows = affine ? 1 : 2,
-                            .group_cols = scaled ? what->group : 0,
-                            .scale_format = what->scale_format };
+                            .group_rows = affine || blocks ? 1 : 2,
+                            .group_cols = blocks   ? 32
+                                          : scaled ? what->group
+                                                   : 0,
+                            .scale_format = blocks ? FORMAT_F8_E8M0 : what->scale_format };
     size_t tiles = (what->m + out->group_rows - 1) / out->group_rows;
-    out->scale_row_bytes = groups_of(out) * format_info(what->scale_format)->block_bytes;
+    out->scale_row_bytes = groups_of(out) * format_info(out->scale_format)->block_bytes;
     size_t bytes = what->m * row_bytes, scale_bytes = tiles * out->scale_row_bytes;
     *memory = malloc(1 + bytes + 2 * scale_bytes + CACHE_LINE); /* loads may look a line ahead */
     if (!*memory) return fail_memory(why, bytes + 2 * scale_bytes);

@@ -220,7 +220,8 @@ static inline size_t kernels_pack_words(const struct kernels *kernels, size_t n)
 static inline bool kernels_have_integers(const struct kernels *kernels, const struct weight *weight)
 {
     bool grouped = !weight->scales || (weight->group_rows == 1 && weight->group_cols % 32 == 0);
-    return kernels->integer_dot[weight->format] && weight->cols % 64 == 0 && grouped;
+    bool scaled = weight->scales || weight->format != FORMAT_E2M1;
+    return kernels->integer_dot[weight->format] && weight->cols % 64 == 0 && grouped && scaled;
 }
 
 /* The function that multiplies `weight` with packs of activations; NULL: none. */

@@ -24,7 +24,7 @@ struct unit {
 struct unit_place {
     const struct weight *weight;
     const uint8_t *values;          /* of the row */
-    const uint8_t *scales, *biases; /* of the row, where the format has both */
+    const uint8_t *scales, *biases; /* of the row, where the format has them */
     size_t index;
     size_t count; /* numbers of the row in this unit: 256, less at the end of some rows */
 };
@@ -45,10 +45,8 @@ struct unit_kind {
 LANES_INLINE struct unit_place unit_row(const struct weight *w, uint64_t row)
 {
     struct unit_place at = { .weight = w, .values = w->values + row * w->row_bytes };
-    if (w->biases) {
-        at.scales = w->scales + row * w->scale_row_bytes;
-        at.biases = w->biases + row * w->scale_row_bytes;
-    }
+    if (w->biases) at.biases = w->biases + row * w->scale_row_bytes;
+    if (w->scales && w->group_rows == 1) at.scales = w->scales + row * w->scale_row_bytes;
     return at;
 }
 
@@ -244,22 +242,39 @@ LANES_INLINE void load_iq4_nl(struct unit *u, const struct unit_place *at)
     for (int v = 0; v < 4; v++) u->q[v] = bytes_look_up(iq4_raised, u->q[v]);
 }
 
-/* Half of 2^(e - 127); the two smallest are not normal numbers, the largest e is NaN. */
-LANES_INLINE float half_of_e8m0(uint8_t e)
+/* Halves of 2^(e - 127), e in a byte each; the two smallest are not normal numbers, the largest e is
+ * NaN.  Behind a row's end e is 0: its numbers are 12 - 12 there, whatever the scale. */
+LANES_INLINE half_lanes halves_of_e8m0(uint64_t exponents)
 {
-    uint32_t bits = e >= 2 ? (uint32_t)(e - 1) << 23 : 0x00200000u << e;
-    if (e == 255) bits = 0x7fc00000u;
-    return load_f32(&bits);
+    typedef uint8_t eight_bytes __attribute__((vector_size(8)));
+    typedef uint32_t half_bits __attribute__((vector_size(32)));
+    eight_bytes stored;
+    memcpy(&stored, &exponents, sizeof stored);
+    half_bits e = __builtin_convertvector(stored, half_bits);
+    half_bits small = (half_bits)(e < 2), nan = (half_bits)(e == 255) & 0x00c00000;
+    return (half_lanes)(((e + 1) << 21 & small) | ((e - 1) << 23 & ~small) | nan);
 }
 
 LANES_INLINE void load_mxfp4(struct unit *u, const struct unit_place *at)
 {
-    half_lanes d = { 0 };
-    for (size_t i = 0; 32 * i < at->count; i++)
-        d[i] = half_of_e8m0(*block32(at, i, sizeof(struct block_mxfp4)));
-    u->both = lanes_scales_and_mins(d, -12.0f);
+    uint64_t exponents = 0;
+    for (size_t i = 0; i < 8; i++)
+        exponents |= (uint64_t)*block32(at, i, sizeof(struct block_mxfp4)) << (8 * i);
+    u->both = lanes_scales_and_mins(halves_of_e8m0(exponents), -12.0f);
     block32_nibbles(u, at, sizeof(struct block_mxfp4), 1);
     for (int v = 0; v < 4; v++) u->q[v] = bytes_look_up(mxfp4_raised, u->q[v]);
+}
+
+/* Neighbours share a byte, scales lie apart. */
+LANES_INLINE void load_e2m1(struct unit *u, const struct unit_place *at)
+{
+    uint64_t exponents = 0;
+    memcpy(&exponents, at->scales + 8 * at->index, at->count < UNIT ? at->count / 32 : 8);
+    u->both = lanes_scales_and_mins(halves_of_e8m0(exponents), -12.0f);
+    const uint8_t *p = at->values + UNIT / 2 * at->index;
+    for (size_t v = 0; v < 4; v++, p += 32)
+        u->q[v] = 64 * v >= at->count ? bytes_look_up(mxfp4_raised, (bytes){ 0 })
+                                      : bytes_look_up(mxfp4_raised, bytes_from_stream(p, 4));
 }
 
 /* ------------------------------------------------------------------ affine */

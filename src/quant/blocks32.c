@@ -98,6 +98,25 @@ DEFINE_DEQUANTISE(q8_0)
 DEFINE_DEQUANTISE(iq4_nl)
 DEFINE_DEQUANTISE(mxfp4)
 
+/* Without scales they are 1. */
+void dequantise_e2m1(float *out, const struct weight *weight, uint64_t row)
+{
+    const uint8_t *values = weight->values + row * weight->row_bytes;
+    const uint8_t *scales = weight->scales ? weight->scales + row * weight->scale_row_bytes : NULL;
+    for (size_t i = 0; i < weight->cols; i++) {
+        float d = scales ? format_load(weight->scale_format, scales, i / 32) : 1.0f;
+        out[i] = d * (0.5f * (float)mxfp4_halves[values[i / 2] >> 4 * (i % 2) & 15]);
+    }
+}
+
+void dequantise_columns(float *out, const struct weight *weight, uint64_t row)
+{
+    const uint8_t *values = weight->values + row * weight->row_bytes;
+    enum format format = format_by_row(weight->format);
+    for (size_t i = 0; i < weight->cols; i++)
+        out[i] = format_load(format, values + i * weight->col_bytes, 0);
+}
+
 /* The largest number of a block becomes 127 or -127. */
 void quantise_q8_0(struct quantised_row out, const struct weight *like, const float *in)
 {

@@ -201,3 +201,21 @@ void weight_dequantise_row(float *out, const struct weight *weight, uint64_t row
 {
     format_info(weight->format)->dequantise(out, weight, row);
 }
+
+static const enum format by_column[][2] = { { FORMAT_F32, FORMAT_F32_COLUMNS },
+                                            { FORMAT_F16, FORMAT_F16_COLUMNS },
+                                            { FORMAT_BF16, FORMAT_BF16_COLUMNS } };
+
+enum format format_by_column(enum format format)
+{
+    for (size_t i = 0; i < COUNT_OF(by_column); i++)
+        if (by_column[i][0] == format) return by_column[i][1];
+    return FORMAT_COUNT;
+}
+
+enum format format_by_row(enum format format)
+{
+    for (size_t i = 0; i < COUNT_OF(by_column); i++)
+        if (by_column[i][1] == format) return by_column[i][0];
+    return FORMAT_COUNT;
+}

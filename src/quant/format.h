@@ -7,6 +7,10 @@
  *     self-contained   F32 F16 BF16, every GGUF type      values
  *     affine           MLX: w = q·scale + bias            values, scales, biases
  *     scaled           FP8 with a scale per tile          values, scales
+ *                      E2M1, MXFP4's numbers beside the   values, scales
+ *                      scales, two neighbours in a byte
+ *     by column        a number of each row, then the     values
+ *                      next of each
  *
  * `dequantise` is the reference: plain C, one row; every kernel is tested against it.  Data may
  * start at any address. */
@@ -48,6 +52,10 @@
     X(Q8_0, "Q8_0", 32, 34, dequantise_q8_0, quantise_q8_0)                                        \
     X(IQ4_NL, "IQ4_NL", 32, 18, dequantise_iq4_nl, NULL)                                           \
     X(MXFP4, "MXFP4", 32, 17, dequantise_mxfp4, NULL)                                              \
+    X(E2M1, "E2M1", 32, 16, dequantise_e2m1, NULL)                                                 \
+    X(F32_COLUMNS, "F32 by column", 1, 4, dequantise_columns, NULL)                                \
+    X(F16_COLUMNS, "F16 by column", 1, 2, dequantise_columns, NULL)                                \
+    X(BF16_COLUMNS, "BF16 by column", 1, 2, dequantise_columns, NULL)                              \
     X(Q2_K, "Q2_K", 256, 84, dequantise_q2_k, NULL)                                                \
     X(Q3_K, "Q3_K", 256, 110, dequantise_q3_k, NULL)                                               \
     X(Q4_K, "Q4_K", 256, 144, dequantise_q4_k, NULL)                                               \
@@ -69,11 +77,12 @@ struct weight {
     uint32_t group_rows;      /* scales: one for group_rows x group_cols numbers */
     uint32_t group_cols;
     uint64_t rows, cols;
-    const uint8_t *values; /* [rows][row_bytes] */
+    const uint8_t *values; /* [rows][row_bytes]; a row may take less of these than all */
     const uint8_t *scales; /* [ceil(rows / group_rows)][scale_row_bytes], or NULL */
     const uint8_t *biases; /* as scales, or NULL */
     size_t row_bytes;
     size_t scale_row_bytes;
+    size_t col_bytes; /* by column: from a number of a row to its next */
 };
 
 /* Writes row `row` of `weight` as cols floats. */
@@ -108,6 +117,10 @@ const struct format_info *format_info(enum format format);
 
 /* The format of that name, or FORMAT_COUNT. */
 enum format format_find(const char *name);
+
+/* Numbers of F32, F16 or BF16 by column; else FORMAT_COUNT.  And back. */
+enum format format_by_column(enum format format);
+enum format format_by_row(enum format format);
 
 /* The affine format of `bits` (2, 3, 4, 5, 6, 8), or FORMAT_COUNT. */
 enum format format_affine(unsigned bits);

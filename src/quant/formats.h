@@ -22,6 +22,8 @@ void dequantise_q5_1(float *out, const struct weight *weight, uint64_t row);
 void dequantise_q8_0(float *out, const struct weight *weight, uint64_t row);
 void dequantise_iq4_nl(float *out, const struct weight *weight, uint64_t row);
 void dequantise_mxfp4(float *out, const struct weight *weight, uint64_t row);
+void dequantise_e2m1(float *out, const struct weight *weight, uint64_t row);
+void dequantise_columns(float *out, const struct weight *weight, uint64_t row);
 void quantise_q8_0(struct quantised_row out, const struct weight *like, const float *in);
 
 /* blocks256.c */

@@ -164,10 +164,62 @@ static void every_weight_format_gives_the_numbers_of_its_formula(void **state)
 {
     (void)state;
     for (enum format format = 0; format < FORMAT_COUNT; format++) {
-        if (!format_info(format)->dequantise) continue;
+        bool other_order = format == FORMAT_E2M1 || format_by_row(format) != FORMAT_COUNT;
+        if (!format_info(format)->dequantise || other_order) continue;
         unsigned count = for_each_vector(format, false, check_dequantised);
         if (count == 0) fail_msg("format %s has no vectors", format_ids[format]);
     }
+}
+
+/* The numbers of MXFP4 in the order of E2M1, every code with every scale, have the same bits. */
+static void e2m1_gives_the_numbers_of_mxfp4(void **state)
+{
+    uint8_t values[16], block[17], e = 0;
+    const struct weight apart = { .format = FORMAT_E2M1,
+                                  .scale_format = FORMAT_F8_E8M0,
+                                  .group_rows = 1,
+                                  .group_cols = 32,
+                                  .rows = 1,
+                                  .cols = 32,
+                                  .values = values,
+                                  .scales = &e,
+                                  .row_bytes = 16,
+                                  .scale_row_bytes = 1 };
+    const struct weight joined = {
+        .format = FORMAT_MXFP4, .rows = 1, .cols = 32, .values = block, .row_bytes = 17
+    };
+    (void)state;
+    for (int scale = 0; scale < 256; scale++) {
+        float a[32], b[32];
+        memset(values, 0, sizeof values);
+        memset(block, 0, sizeof block);
+        block[0] = e = (uint8_t)scale;
+        for (unsigned i = 0; i < 32; i++) {
+            unsigned code = (7 * i + 3) % 16;
+            values[i / 2] |= (uint8_t)(code << 4 * (i % 2));
+            block[1 + i % 16] |= (uint8_t)(code << 4 * (i / 16));
+        }
+        weight_dequantise_row(a, &apart, 0);
+        weight_dequantise_row(b, &joined, 0);
+        assert_memory_equal(a, b, sizeof a);
+    }
+}
+
+/* Every other number of a tensor whose columns lie one behind the other. */
+static void columns_are_gathered(void **state)
+{
+    float stored[3][8], row[3];
+    for (unsigned c = 0; c < 3; c++)
+        for (unsigned r = 0; r < 8; r++) stored[c][r] = (float)(10 * c + r);
+    const struct weight weight = { .format = FORMAT_F32_COLUMNS,
+                                   .rows = 4,
+                                   .cols = 3,
+                                   .values = (const uint8_t *)&stored[0][1],
+                                   .row_bytes = 2 * sizeof(float),
+                                   .col_bytes = 8 * sizeof(float) };
+    (void)state;
+    weight_dequantise_row(row, &weight, 2);
+    for (unsigned c = 0; c < 3; c++) assert_true(row[c] == stored[c][5]);
 }
 
 static void every_written_format_gives_the_bytes_of_its_formula(void **state)
@@ -244,6 +296,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_weight_format_gives_the_numbers_of_its_formula),
+        cmocka_unit_test(e2m1_gives_the_numbers_of_mxfp4),
+        cmocka_unit_test(columns_are_gathered),
         cmocka_unit_test(every_written_format_gives_the_bytes_of_its_formula),
         cmocka_unit_test(a_group_without_finite_numbers_leaves_its_neighbour_alone),
     };

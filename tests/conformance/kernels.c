@@ -209,6 +209,8 @@ static void see_format(void *user, const struct kernel_case *what)
 /* All that can be weights; integers or floats where kernels make products of them; one alone. */
 static bool is_wanted(const struct case_op *op, enum format format)
 {
+    if (format_by_row(format) != FORMAT_COUNT)
+        return false; /* only dequantised, by the reference */
     if (!op->takes) return format_info(format)->dequantise;
     if (strncmp(op->name, "integer", strlen("integer")) == 0) return generic->integer_dot[format];
     if (strncmp(op->name, "float", strlen("float")) == 0) return generic->float_dot[format];

@@ -39,7 +39,7 @@ LANES_INLINE void fetch_scales(const struct weight *w, const struct unit_place *
     if (!w->scales) return;
     for (size_t line = 0; line < w->scale_row_bytes; line += CACHE_LINE) {
         __builtin_prefetch(at->scales + w->scale_row_bytes + line, 0, 1);
-        __builtin_prefetch(at->biases + w->scale_row_bytes + line, 0, 1);
+        if (w->biases) __builtin_prefetch(at->biases + w->scale_row_bytes + line, 0, 1);
     }
 }
 
