@@ -64,7 +64,8 @@ extern "C" {
     X(MF_ERR_NOT_FINITE, -13, "a weight or a result is not a number")                              \
     X(MF_ERR_POOL_FULL, -14, "the memory for sequences is full")                                   \
     X(MF_ERR_NO_CHECKPOINT, -15, "there is no checkpoint at this position")                        \
-    X(MF_ERR_BUSY, -16, "too many requests wait")
+    X(MF_ERR_BUSY, -16, "too many requests wait")                                                  \
+    X(MF_ERR_DEVICE, -17, "a device is missing or has failed")
 
 typedef enum mf_status {
 #define MF_STATUS_ENUM(name, value, text) name = value,
@@ -375,7 +376,7 @@ MF_API uint32_t mf_sequence_context_length(const mf_sequence *sequence);
 /* Back to the empty sequence. */
 MF_API void mf_sequence_clear(mf_sequence *sequence);
 
-/* Keeps what recurrent layers know at the present position, so that the sequence can be cut back
+/* Keeps what recurrent layers, or layers that see a window of positions, know at the present position, so that the sequence can be cut back
  * to it later.  Models without such layers need no checkpoints: theirs cost nothing. */
 MF_API mf_status mf_sequence_checkpoint(mf_sequence *sequence, mf_error *why);
 /* Gives up the checkpoint at `position`, if there is one. */
@@ -412,7 +413,8 @@ MF_API mf_status mf_sequence_load_file(mf_sequence *sequence, const char *path, 
  *
  *     mf_sequence_resume ── mf_sequence_feed … mf_sequence_keep … ── generate ── mf_sequence_keep
  *
- * A model without recurrent layers resumes at any token, one with them where a checkpoint was left.
+ * A model without recurrent layers and windows resumes at any token, one with them where a
+ * checkpoint was left.
  * "exact" resumes only what prompts have made, so that all bits are those of a run without a cache;
  * "reuse" takes what was generated, too, where a prompt has the same ids: the state is the model's
  * own history, and differs from that of a prompt by rounding (docs/numerics.md).
@@ -926,7 +928,7 @@ typedef struct mf_model_statistics {
     /* The pool that sequences share: how much they may hold together, and what they hold. */
     uint64_t pool_bytes;
     uint32_t pool_pages;  /* of 64 positions */
-    uint32_t pool_states; /* of recurrent layers, with those of checkpoints */
+    uint32_t pool_states; /* of recurrent layers, with those of checkpoints; tables of windows */
     /* The prefix cache: what it holds of the pool and of tables, … */
     uint64_t cache_bytes;
     uint32_t cache_pages, cache_checkpoints;

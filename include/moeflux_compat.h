@@ -257,7 +257,8 @@ MF_API mf_status mf_probe_expert_bytes(uint8_t *out, size_t capacity, mf_probe *
 typedef enum mf_mixer {
     MF_MIXER_ATTENTION, /* full attention */
     MF_MIXER_LATENT,    /* latent attention (MLA) */
-    MF_MIXER_DELTA      /* a gated delta net */
+    MF_MIXER_DELTA,     /* a gated delta net */
+    MF_MIXER_WINDOW     /* attention over the last positions only */
 } mf_mixer;
 
 /* A whole layer over consecutive rows.  An output whose pointer is NULL is left out. */

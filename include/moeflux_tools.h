@@ -30,6 +30,8 @@ typedef struct mf_model_shape {
     uint32_t experts, experts_per_token, expert_width; /* experts: of one layer */
     uint32_t shared_width;                             /* of the shared expert */
     uint32_t dense_width;                              /* of layers without experts */
+    /* Of layers whose attention sees the last `window` positions, its own included. */
+    uint32_t window_layers, window, window_kv_heads, window_head_width;
 } mf_model_shape;
 
 #define MF_MODEL_SHAPE_INIT MF_SIZED(mf_model_shape)

@@ -115,12 +115,12 @@ static mf_status read_tokens(struct id_list *out, const struct opened *opened, c
 
 /* --------------------------------------------------------------- measuring */
 
-static bool is_recurrent(const mf_model *model)
+static bool needs_checkpoints(const mf_model *model)
 {
     mf_model_shape shape = MF_MODEL_SHAPE_INIT;
 
     mf_model_get_shape(&shape, model, NULL);
-    return shape.delta_layers > 0;
+    return shape.delta_layers > 0 || shape.window_layers > 0;
 }
 
 struct watch {
@@ -280,7 +280,7 @@ static mf_status choose_tokens(struct bench_run *run, mf_error *why)
 static mf_status make_plan(struct bench_run *run, mf_error *why)
 {
     const struct bench_settings *settings = run->settings;
-    struct bench_wishes wishes = wishes_of(settings, is_recurrent(run->opened.model));
+    struct bench_wishes wishes = wishes_of(settings, needs_checkpoints(run->opened.model));
     mf_status status = bench_plan_make(&run->plan, &wishes, why);
 
     if (status != MF_OK) return status;

@@ -46,6 +46,7 @@ static void print_layers(const mf_model_shape *shape)
         const char *name;
     } kinds[] = {
         { shape->attention_layers, "full attention" },
+        { shape->window_layers, "attention in a window" },
         { shape->latent_layers, "latent attention" },
         { shape->delta_layers, "gated delta net" },
     };
@@ -70,6 +71,10 @@ static void print_mixers(const mf_model_shape *s)
     } else if (s->attention_layers) {
         printf("attention   %u query and %u key/value heads of %u\n", s->heads, s->kv_heads,
                s->head_width);
+    }
+    if (s->window_layers) {
+        printf("window      %u positions; %u query and %u key/value heads of %u\n", s->window,
+               s->heads, s->window_kv_heads, s->window_head_width);
     }
     if (s->delta_layers) {
         printf("delta net   %u key heads of %u, %u value heads of %u\n", s->delta_key_heads,
@@ -239,9 +244,10 @@ static json_t *unknown_json_new(const struct inspection *i)
 
 static json_t *shape_json_new(const mf_model_shape *s)
 {
-    json_t *layers = json_pack("{s:i,s:i,s:i,s:i,s:i}", "count", (int)s->layer_count, "attention",
-                               (int)s->attention_layers, "latent", (int)s->latent_layers, "delta",
-                               (int)s->delta_layers, "with_experts", (int)s->expert_layers);
+    json_t *layers = json_pack("{s:i,s:i,s:i,s:i,s:i,s:i}", "count", (int)s->layer_count,
+                               "attention", (int)s->attention_layers, "latent",
+                               (int)s->latent_layers, "delta", (int)s->delta_layers, "window",
+                               (int)s->window_layers, "with_experts", (int)s->expert_layers);
 
     return json_pack("{s:i,s:i,s:i,s:o,s:{s:i,s:i,s:i},s:{s:i,s:i,s:i,s:i}}", "vocab_size",
                      (int)s->vocab_size, "context_length", (int)s->context_length, "width",

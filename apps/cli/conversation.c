@@ -184,7 +184,8 @@ void conversation_use_cache(struct conversation *conversation, const char *cache
     conversation->cache = !cache || strcmp(cache, "off") == 0 ? CACHE_OFF
                           : strcmp(cache, "exact") == 0       ? CACHE_EXACT
                                                               : CACHE_REUSE;
-    conversation->needs_checkpoints = conversation->cache != CACHE_OFF && shape.delta_layers > 0;
+    conversation->needs_checkpoints =
+        conversation->cache != CACHE_OFF && (shape.delta_layers > 0 || shape.window_layers > 0);
 }
 
 /* Up to the last place of the prompt: the next turn leaves its text at one of them, because most

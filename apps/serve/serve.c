@@ -167,7 +167,7 @@ static mf_status learn_context(struct serve *serve, mf_error *why)
     mf_model_shape shape = MF_MODEL_SHAPE_INIT;
     mf_status status = mf_model_get_shape(&shape, serve->model, why);
 
-    serve->has_checkpoints = shape.delta_layers > 0;
+    serve->has_checkpoints = shape.delta_layers + shape.window_layers > 0;
     if (status == MF_OK) status = mf_sequence_open(&sequence, serve->model, NULL, why);
     if (status == MF_OK) serve->context = mf_sequence_context_length(sequence);
     mf_sequence_close(sequence);

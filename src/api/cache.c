@@ -25,16 +25,18 @@ _Static_assert((int)MF_RESUME_WHOLE == (int)PREFIX_WHOLE, "the same reasons");
 /* Everything that changes the bytes of a page or of a recurrent state. */
 struct cache_identity {
     struct snapshot_identity made;
-    uint64_t page_bytes, recurrent_bytes;
-    uint32_t cached_layers, recurrent_layers, kv_format, page_tokens;
+    uint64_t page_bytes, window_page_bytes, recurrent_bytes;
+    uint32_t cached_layers, window_layers, recurrent_layers, kv_format, page_tokens, reserved;
 };
 
 static mf_status open_root(mf_model *model, mf_error *why)
 {
     const struct state_shape *shape = &model->room.pool.shape;
     struct cache_identity identity = { .page_bytes = shape->page_bytes,
+                                       .window_page_bytes = shape->window_page_bytes,
                                        .recurrent_bytes = shape->recurrent_bytes,
                                        .cached_layers = shape->cached_layers,
+                                       .window_layers = shape->window_layers,
                                        .recurrent_layers = shape->recurrent_layers,
                                        .kv_format = shape->format,
                                        .page_tokens = KV_PAGE_TOKENS };

@@ -84,10 +84,11 @@ static struct engine_room_sizes room_sizes(const struct forward_parts *parts, ui
     uint32_t context = options->context_length ? options->context_length : CONTEXT_STANDARD;
     uint32_t chunk = options->chunk_rows, sequences = options->sequences ? options->sequences : 1;
     context = (uint32_t)min_size(context, config->context_length);
-    while (options->context_length == 0 && context > CONTEXT_LEAST &&
-           sequences * engine_sequence_bytes(config, format, context) > left / SEQUENCE_SHARE)
-        context /= 2;
     if (chunk == 0) chunk = limit >= UINT64_C(4) << 30 ? CHUNK_STANDARD : CHUNK_SMALL;
+    while (options->context_length == 0 && context > CONTEXT_LEAST &&
+           sequences * engine_sequence_bytes(config, format, context, chunk) >
+               left / SEQUENCE_SHARE)
+        context /= 2;
     return (struct engine_room_sizes){ context,
                                        (uint32_t)min_size(chunk, (size_t)sequences * context),
                                        sequences };
@@ -215,7 +216,10 @@ void mf_model_close(mf_model *model)
     expert_store_free(model->experts);
     tracer_free(atomic_load(&model->room.watch_tracer));
     api_close_cache(model);
+    pthread_mutex_lock(&engine->lock); /* a device's memory has one user at a time */
     engine_room_free(&model->room);
+    if (backend_is_device(engine->backend)) engine->backend->functions->forget(engine->backend);
+    pthread_mutex_unlock(&engine->lock);
     model_close(&model->model);
     model_text_clear(&model->text.parts);
     pthread_mutex_destroy(&model->fingerprint_lock);

@@ -61,9 +61,9 @@ mf_status mf_sequence_save(const mf_sequence *sequence, void *out, size_t capaci
                     (unsigned long long)bytes, capacity);
     mf_status status = api_identify(&identity, sequence->model, why);
     if (status != MF_OK) return status;
-    snapshot_write(out, &sequence->sequence.state, logits_of(sequence), &identity);
-    if (written) *written = (size_t)bytes;
-    return MF_OK;
+    status = snapshot_write(out, &sequence->sequence.state, logits_of(sequence), &identity, why);
+    if (status == MF_OK && written) *written = (size_t)bytes;
+    return status;
 }
 
 mf_status mf_sequence_load(mf_sequence *sequence, const void *bytes, size_t count, mf_error *why)

@@ -29,6 +29,12 @@ void tools_fill_shape(mf_model_shape *out, const struct model_config *c)
         .expert_width = c->expert_width,
         .shared_width = c->shared_width,
         .dense_width = c->dense_width,
+        .window_layers = config_count_mixers(c, MIXER_WINDOW),
     };
+    if (out->window_layers > 0) {
+        out->window = c->window.positions;
+        out->window_kv_heads = c->window.kv_heads;
+        out->window_head_width = c->window.head_width;
+    }
     for (uint32_t i = 0; i < c->layer_count; i++) out->expert_layers += c->ffns[i] == FFN_EXPERTS;
 }

@@ -87,7 +87,23 @@ struct routes {
     uint32_t per_row;
 };
 
+/* A step as a whole, for a device: its rows, and the state of its sequences in every layer.  It lies
+ * still until `finish`. */
+struct step_frame {
+    const void *owner; /* tells the buffers of the step from others */
+    bool nested;       /* between two layers of another step */
+    bool repeats;      /* generated rows, one in each span, whose experts are held and whose routes
+                          stay on the device: the next step of as many rows is the same work */
+    size_t row_count, span_count, layer_count;
+    uint32_t context; /* positions of the longest sequence */
+    const int32_t *tokens;
+    const struct row *rows;
+    const struct span *spans; /* [layer_count][span_count] */
+};
+
 struct frame {
+    const struct step_frame *step; /* that it is a part of; NULL: of none, or not on a device */
+    uint32_t layer;                /* in the step */
     size_t row_count;
     const int32_t *tokens;  /* [row_count] */
     const struct row *rows; /* [row_count] */
@@ -106,11 +122,15 @@ struct expert_view {
 /* One expert and the pairs routed to it: pair = row x per_row + index of the choice. */
 struct expert_work {
     struct expert_view view;
+    uint32_t expert; /* its id in the layer */
     const uint32_t *pairs;
     size_t pair_count;
 };
 
+struct layer_weights;
+
 struct expert_batch {
+    const struct layer_weights *layer; /* model/weights.h; NULL: experts of no model */
     const struct expert_work *works;
     size_t work_count;
     size_t row_count;       /* of the step */
@@ -150,13 +170,54 @@ struct backend_functions {
     /* Computes batch->answers. */
     mf_status (*run_experts)(struct backend *backend, const struct expert_batch *batch,
                              mf_error *why);
+
+    /* The rest is NULL where graphs compute in plain memory, as on the CPU.
+     *
+     * A device has memory of its own, in which the buffers of a step lie: the host passes addresses
+     * in it around, and reads and writes it with `copy` only.  What a device computes is queued;
+     * routes are there when `execute` returns, all else after `copy` or `finish`. */
+    void *(*allocate)(struct backend *backend, size_t bytes);
+    void (*release)(struct backend *backend, void *memory, size_t bytes);
+    /* In either direction, behind what is queued; done on return. */
+    mf_status (*copy)(struct backend *backend, void *to, const void *from, size_t bytes,
+                      mf_error *why);
+    /* Waits for all that is queued, and says what went wrong with it.  `whole`: all graphs of a step
+     * that was begun have been executed. */
+    mf_status (*finish)(struct backend *backend, bool whole, mf_error *why);
+    /* Tells of a step, before its graphs.  *replayed: it was queued as a whole, and its graphs must
+     * not run. */
+    mf_status (*begin_step)(struct backend *backend, const struct step_frame *step, bool *replayed,
+                            mf_error *why);
+    /* Bytes of its memory that are free. */
+    uint64_t (*free_bytes)(const struct backend *backend);
+    /* Keeps these of the `total` experts of a layer until `forget`. */
+    mf_status (*hold_experts)(struct backend *backend, const struct layer_weights *layer,
+                              const struct expert_work *works, size_t count, size_t total,
+                              mf_error *why);
+    /* run_experts with the experts that the last routes on the device name, of a layer whose experts
+     * are held, for a step that repeats.  The batch has no works. */
+    mf_status (*run_held_experts)(struct backend *backend, const struct expert_batch *batch,
+                                  mf_error *why);
+    /* Drops its copies of weights and experts: a model is about to be closed. */
+    void (*forget)(struct backend *backend);
+};
+
+/* Memory of a device for pages and recurrent states, which the host reaches with `copy` and `clear`
+ * only.  Both are done on return; false: the device failed.  Threads: any. */
+struct state_memory {
+    void *(*allocate)(void *user, size_t bytes);
+    void (*release)(void *user, void *memory, size_t bytes);
+    bool (*copy)(void *user, void *to, const void *from, size_t bytes); /* in either direction */
+    bool (*clear)(void *user, void *memory, size_t bytes);
+    void *user;
 };
 
 struct backend {
     const struct backend_functions *functions;
-    enum kv_format kv_format; /* that KV_DEFAULT means */
-    bool has_open_rows;       /* it keeps rows of incomplete delta chunks (struct recurrent_view) */
-    struct tracer *tracer;    /* borrowed; NULL: no tracing */
+    const struct state_memory *state_memory; /* NULL: that of the host */
+    enum kv_format kv_format;                /* that KV_DEFAULT means */
+    bool has_open_rows;    /* it keeps rows of incomplete delta chunks (struct recurrent_view) */
+    struct tracer *tracer; /* borrowed; NULL: no tracing */
 };
 
 /* The CPU backend with one kernel set; pool and allocator are borrowed.  `exact`: the reference, the
@@ -164,5 +225,11 @@ struct backend {
 mf_status backend_cpu_new(struct backend **out, const mf_allocator *allocator,
                           struct thread_pool *pool, const struct kernels *kernels, bool exact,
                           mf_error *why);
+
+/* Whether the buffers of a step lie in memory of a device. */
+static inline bool backend_is_device(const struct backend *backend)
+{
+    return backend->functions->allocate != NULL;
+}
 
 #endif

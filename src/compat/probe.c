@@ -22,8 +22,8 @@ mf_status probe_new(struct probe **out, const mf_allocator *allocator,
     if (!p) return fail_memory(why, sizeof *p);
     *p = (struct probe){ .allocator = allocator };
     arena_init(&p->arena, allocator);
-    mf_status status =
-        state_pool_init(&p->pool, allocator, config, forward_kv_format(parts), UINT64_MAX, why);
+    mf_status status = state_pool_init(&p->pool, allocator, NULL, config, forward_kv_format(parts),
+                                       UINT64_MAX, why);
     if (status == MF_OK) {
         sequence_init(&p->sequence, &p->pool, sizes.context);
         status = sequence_reserve(&p->sequence, sizes.context, why);
@@ -77,7 +77,8 @@ static const char *mixer_name(enum mixer_kind kind)
 {
     static const char *const names[MIXER_KINDS] = { [MIXER_ATTENTION] = "full attention",
                                                     [MIXER_LATENT] = "latent attention",
-                                                    [MIXER_DELTA] = "a gated delta net" };
+                                                    [MIXER_DELTA] = "a gated delta net",
+                                                    [MIXER_WINDOW] = "attention in a window" };
     return kind < MIXER_KINDS ? names[kind] : "unknown";
 }
 
@@ -717,7 +718,8 @@ static mf_status check_step(size_t *rows, const mf_probe_step *io, const struct 
 
 _Static_assert((int)MF_MIXER_ATTENTION == (int)MIXER_ATTENTION &&
                    (int)MF_MIXER_LATENT == (int)MIXER_LATENT &&
-                   (int)MF_MIXER_DELTA == (int)MIXER_DELTA,
+                   (int)MF_MIXER_DELTA == (int)MIXER_DELTA &&
+                   (int)MF_MIXER_WINDOW == (int)MIXER_WINDOW,
                "the public names are the model's");
 
 mf_status probe_layer(const mf_probe_step *io, struct probe *p, mf_error *why)

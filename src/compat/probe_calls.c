@@ -34,6 +34,8 @@ mf_status mf_probe_open(mf_probe **out, mf_context *context, const mf_probe_opti
     if (!out) return api_missing(why, "out");
     *out = NULL;
     if (!context) return api_missing(why, "context");
+    if (backend_is_device(context->engine->backend))
+        return fail(why, MF_ERR_UNSUPPORTED, "probes look into the backends reference and cpu");
     struct probe_sizes sizes;
     mf_status status = choose_sizes(&sizes, context, options, why);
     if (status != MF_OK) return status;

@@ -56,14 +56,25 @@ struct forward {
     struct backend *backend;
     struct recipes recipes;
     size_t row_capacity;
+    uint32_t context;                /* positions of the longest sequence */
     const struct observer *observer; /* NULL: none */
     const struct step_watch *watch;  /* NULL: none */
     struct forward_times times;      /* of the steps since it was zeroed */
 
+    /* Buffers of graphs; on a device they lie in one block of its memory. */
+    void *device_memory;
+    size_t device_bytes;
     float *shared[SHARED_COUNT]; /* [row_capacity][width]; logits [LOGIT_ROWS][vocabulary] */
     float *scratch;              /* [row_capacity][scratch_width] */
     float *gathered;             /* [LOGIT_ROWS][width] rows whose logits are wanted */
     float *expert_hidden;        /* [row_capacity][experts per token][expert width] */
+
+    struct span *layer_spans; /* on a device: [layers][spans] of a step */
+    struct step_frame frame;  /* of the present step; no rows: none is under way, or on no device */
+    const struct forward *outer;                    /* of a nested one, else NULL */
+    enum { HELD_UNKNOWN, HELD_NOT, HELD_ALL } held; /* experts, by the device */
+    float *host_logits; /* on a device: copies for the host, like SHARED_LOGITS … */
+    float *host_x;      /* … and like SHARED_X */
     struct routes routes;
     struct routes predicted;     /* of a layer that comes later */
     struct row *rows;            /* [row_capacity] */
@@ -115,11 +126,14 @@ mf_status forward_bytes(struct forward_bytes *out, const struct forward_parts *p
 mf_status forward_init(struct forward *forward, const struct forward_parts *parts,
                        struct arena *arena, size_t row_capacity, size_t context, mf_error *why);
 
+/* Gives memory of a device back; a zeroed one is legal. */
+void forward_free(struct forward *forward);
+
 /* A forward for steps of up to `row_capacity` rows, at most the outer's, that run while a step of
  * `outer` stands between two layers.  It has its own residual stream, angles, rows and spans; all
  * else is outer's memory, which holds nothing that outlives a layer.  It must not run inside
  * forward_logits, nor outlive `outer`. */
-uint64_t forward_nested_bytes(const struct model_config *config,
+uint64_t forward_nested_bytes(const struct forward_parts *parts,
                               size_t row_capacity); /* of the arena */
 mf_status forward_nest(struct forward **out, const struct forward *outer, struct arena *arena,
                        size_t row_capacity, mf_error *why);

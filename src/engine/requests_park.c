@@ -20,6 +20,7 @@ uint64_t request_held_bytes(const struct request *request)
     const struct sequence *state = &request->sequence.state;
     const struct state_shape *shape = &state->pool->shape;
     return state->page_count * state_block_bytes(shape, BLOCK_PAGE) +
+           (state->window.end - state->window.first) * state_block_bytes(shape, BLOCK_WINDOW) +
            (state->recurrent ? state_block_bytes(shape, BLOCK_RECURRENT) : 0) +
            (request->sequence.logits ? state_block_bytes(shape, BLOCK_LOGITS) : 0);
 }
@@ -33,6 +34,7 @@ uint64_t request_wanted_bytes(const struct request *request, const struct state_
     uint64_t bytes = state_block_bytes(shape, BLOCK_LOGITS);
     if (shape->cached_layers > 0)
         bytes += state_pages_for(positions - 1) * state_block_bytes(shape, BLOCK_PAGE);
+    bytes += sequence_window_pages(shape, positions - 1) * state_block_bytes(shape, BLOCK_WINDOW);
     /* A step writes the next recurrent state beside the present one. */
     if (shape->recurrent_layers > 0) bytes += 2 * state_block_bytes(shape, BLOCK_RECURRENT);
     return bytes;
@@ -111,7 +113,11 @@ mf_status request_park(struct request *request, const struct requests_options *o
     parked->bytes = malloc(count);
     if (!parked->bytes) return fail_memory(why, count);
     parked->count = count;
-    snapshot_write(parked->bytes, &sequence->state, NULL, &own_state);
+    mf_status status = snapshot_write(parked->bytes, &sequence->state, NULL, &own_state, why);
+    if (status != MF_OK) {
+        request_drop_parked(request);
+        return status;
+    }
     /* Where the disk is full it stays in memory. */
     if (directory) write_file(parked, options, directory, NULL);
     parked->times++;

@@ -22,7 +22,7 @@ static mf_status step_bytes(struct forward_bytes *out, const struct forward_part
 {
     uint32_t rows = engine_room_pause_rows(sizes);
     mf_status status = forward_bytes(out, parts, sizes.chunk_rows, sizes.context_length, why);
-    if (status == MF_OK && rows > 0) out->arena += forward_nested_bytes(parts->config, rows);
+    if (status == MF_OK && rows > 0) out->arena += forward_nested_bytes(parts, rows);
     return status;
 }
 
@@ -41,6 +41,7 @@ uint64_t engine_room_pool_bytes(const struct model_config *config, enum kv_forma
                                 struct engine_room_sizes sizes)
 {
     struct state_shape shape = state_shape_of(config, format);
+    shape.step_rows = sizes.chunk_rows;
     return sizes.sequences * sequence_pool_bytes(&shape, sizes.context_length);
 }
 
@@ -61,12 +62,14 @@ mf_status engine_room_init(struct engine_room *room, const struct forward_parts 
         status = forward_nest(&room->nested, &room->forward, &room->arena,
                               engine_room_pause_rows(sizes), why);
     if (status == MF_OK)
-        status = state_pool_init(&room->pool, parts->allocator, parts->config, format, 0, why);
+        status = state_pool_init(&room->pool, parts->allocator, parts->backend->state_memory,
+                                 parts->config, format, 0, why);
     if (status != MF_OK) {
         engine_room_free(room);
         return status;
     }
     room->pool.shape.has_open_rows = parts->backend->has_open_rows;
+    room->pool.shape.step_rows = sizes.chunk_rows;
     uint64_t spare = spare_bytes(&room->pool.shape, sizes);
     state_pool_set_limit(&room->pool, engine_room_pool_bytes(parts->config, format, sizes) + spare);
     room->bytes = room->arena.total_bytes + bytes.backend + spare;
@@ -81,6 +84,8 @@ void engine_room_set_experts(struct engine_room *room, struct expert_store *expe
 
 void engine_room_free(struct engine_room *room)
 {
+    if (room->nested) forward_free(room->nested);
+    forward_free(&room->forward);
     if (room->arena.allocator) arena_free(&room->arena);
     state_pool_free(&room->pool);
     room->bytes = 0;

@@ -3,9 +3,10 @@
 #include "base/status.h"
 
 uint64_t engine_sequence_bytes(const struct model_config *config, enum kv_format format,
-                               uint32_t positions)
+                               uint32_t positions, uint32_t chunk_rows)
 {
     struct state_shape shape = state_shape_of(config, format);
+    shape.step_rows = chunk_rows;
     return sequence_pool_bytes(&shape, positions) + sequence_table_bytes(positions);
 }
 
@@ -77,6 +78,9 @@ bool engine_sequence_check_invariants(const struct engine_sequence *sequence)
                 state->position <= state->token_room &&
                 state->page_count == (cached ? state_pages_for(state->position) : 0) &&
                 (state->recurrent != NULL) == (recurrent && state->position > 0);
+    if (state->pool->shape.window_layers > 0)
+        fits &= state->window.end == state_pages_for(state->position) &&
+                window_reaches(&state->window, &state->pool->shape, state->position);
     for (size_t i = 0; i < state->checkpoint_count; i++)
         fits &= state->checkpoints[i].position <= state->position &&
                 (i == 0 || state->checkpoints[i - 1].position < state->checkpoints[i].position);

@@ -39,9 +39,10 @@ struct engine_sequence {
     } times;
 };
 
-/* What a sequence of `positions` tokens takes, of the pool and beside it. */
+/* What a sequence of `positions` tokens takes, of the pool and beside it, if steps have at most
+ * `chunk_rows`. */
 uint64_t engine_sequence_bytes(const struct model_config *config, enum kv_format format,
-                               uint32_t positions);
+                               uint32_t positions, uint32_t chunk_rows);
 
 /* `sizes` are at most the room's, which outlives the sequence. */
 void engine_sequence_init(struct engine_sequence *sequence, struct engine_room *room,

@@ -279,10 +279,22 @@ static void tell_watcher(const struct feeds_step *step, double seconds, const do
     expert_store_tell_step(f->experts, &batch);
 }
 
+/* Passes on what some feed of the step observes. */
+static struct observer observer_of(struct feeds_step *step)
+{
+    struct observer out = { .user = step };
+    for (size_t i = 0; i < step->count; i++) {
+        const struct observer *observer = step->feeds[i]->sequence->observer;
+        if (observer && observer->hidden) out.hidden = pass_hidden;
+        if (observer && observer->routes) out.routes = pass_routes;
+    }
+    return out;
+}
+
 static void run_step(struct feeds_step *step)
 {
     struct forward *f = step->forward;
-    const struct observer observer = { step, pass_hidden, pass_routes };
+    const struct observer observer = observer_of(step);
     const struct step_watch watch = { step, report_layer, step->pause ? pause_step : NULL };
     mf_error why;
     double begin = clock_seconds();

@@ -208,6 +208,22 @@ uint32_t config_delta_channels(const struct model_config *config)
     return (uint32_t)dimension_size(config, DIM_DELTA_CHANNELS);
 }
 
+struct attention_sizes config_attention(const struct model_config *config, enum mixer_kind kind)
+{
+    const struct window_config *window = &config->window;
+    if (kind != MIXER_WINDOW)
+        return (struct attention_sizes){ .heads = config->heads,
+                                         .kv_heads = config->kv_heads,
+                                         .head_width = config->head_width,
+                                         .values_are_keys = config->values_are_keys,
+                                         .rope = &config->rope };
+    return (struct attention_sizes){ .heads = config->heads,
+                                     .kv_heads = window->kv_heads,
+                                     .head_width = window->head_width,
+                                     .window = window->positions,
+                                     .rope = &window->rope };
+}
+
 uint32_t config_count_mixers(const struct model_config *config, enum mixer_kind kind)
 {
     uint32_t count = 0;

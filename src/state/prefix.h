@@ -11,8 +11,8 @@
  * another.  Pages and recurrent states are counted references into the pool: keeping a sequence
  * copies nothing, resuming shares what is kept.
  *
- * A model without recurrent layers resumes at any token whose page is kept; one with recurrent
- * layers at a checkpoint.  There a page is kept only where a checkpoint lies in it or further
+ * A model without recurrent layers and windows resumes at any token whose page is kept; one with
+ * them at a checkpoint, which has the recurrent state or the pages of the windows.  There a page is kept only where a checkpoint lies in it or further
  * down, because nothing else can use it.  The tokens stay, without a page: the tree recognises by
  * them a beginning that is asked for again, and proposes to leave a checkpoint there (`junction`).
  *
@@ -99,7 +99,7 @@ mf_status prefix_tree_resume(struct prefix_match *out, struct prefix_tree *tree,
                              mf_error *why);
 
 /* Keeps what the sequence holds, by reference, with a checkpoint of its position if it has
- * recurrent layers and `place` is one that pays: a short request whose beginning was not asked
+ * recurrent layers or windows and `place` is one that pays: a short request whose beginning was not asked
  * for before leaves none as PREFIX_LAST_USER, PREFIX_ANSWER_END or PREFIX_NET.  A tree that is
  * too small for it keeps less, or nothing, and that is no error.  MF_ERR_MEMORY: for the tables;
  * what was there is still kept. */

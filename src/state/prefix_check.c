@@ -11,7 +11,7 @@ static bool check_checkpoints(struct sums *sums, const struct prefix_tree *tree,
                               const struct prefix_node *node)
 {
     uint32_t below = node->first + prefix_filled(tree, node) + 1;
-    bool fits = prefix_is_recurrent(tree) || !node->checkpoints;
+    bool fits = prefix_needs_checkpoints(tree) || !node->checkpoints;
     for (const struct prefix_checkpoint *c = node->checkpoints; c; c = c->next) {
         fits = fits && c->node == node && c->recurrent && c->position > node->first &&
                c->position < below;
@@ -35,7 +35,7 @@ static bool check_siblings(const struct prefix_node *node)
 static bool check_page(struct sums *sums, const struct prefix_tree *tree,
                        const struct prefix_node *node)
 {
-    bool needed = !prefix_is_recurrent(tree) || node->checkpoints || node->paged_children > 0;
+    bool needed = !prefix_needs_checkpoints(tree) || node->checkpoints || node->paged_children > 0;
     uint32_t paged = 0;
     for (const struct prefix_node *child = node->first_child; child; child = child->next)
         paged += child->page != NULL;
@@ -73,7 +73,7 @@ static bool check_sums(const struct prefix_tree *tree, const struct sums *sums)
 {
     const struct prefix_statistics *statistics = &tree->statistics;
     uint64_t pages = state_block_bytes(&tree->pool->shape, BLOCK_PAGE) * sums->pages;
-    uint64_t states = state_block_bytes(&tree->pool->shape, BLOCK_RECURRENT) * sums->checkpoints;
+    uint64_t states = prefix_checkpoint_bytes(tree) * sums->checkpoints;
     return statistics->nodes == sums->nodes && statistics->pages == sums->pages &&
            statistics->checkpoints == sums->checkpoints && tree->table_bytes == sums->table_bytes &&
            statistics->bytes == pages + states + sums->table_bytes &&

@@ -13,6 +13,25 @@ struct loan {
     void *block;
 };
 
+static void end_copy(void *user, mf_status status)
+{
+    (void)status;
+    free(user);
+}
+
+/* Of a block that the store's thread cannot read. */
+static enum cache_put put_copy(struct prefix_disk *disk, const struct cache_record *record,
+                               const void *block)
+{
+    uint8_t *copy = malloc(record->bytes);
+    if (!copy) return CACHE_PUT_REFUSED;
+    enum cache_put result = CACHE_PUT_REFUSED;
+    if (state_pool_read(disk->pool, copy, block, record->bytes, NULL) == MF_OK)
+        result = cache_store_put(disk->store, record, copy, end_copy, copy);
+    if (result != CACHE_PUT_QUEUED) free(copy);
+    return result;
+}
+
 static void end_loan(void *user, mf_status status)
 {
     struct loan *loan = user;
@@ -27,6 +46,7 @@ static bool put(struct prefix_disk *disk, const struct cache_record *record, enu
 {
     struct loan *loan;
     if (cache_store_has(disk->store, &record->key)) return true;
+    if (disk->pool->memory) return put_copy(disk, record, block) != CACHE_PUT_REFUSED;
     loan = malloc(sizeof *loan);
     if (!loan) return false;
     *loan = (struct loan){ disk->pool, kind, state_pool_share(disk->pool, kind, block) };
@@ -62,6 +82,31 @@ static bool put_page(struct prefix_disk *disk, const struct cache_record *page, 
     return true;
 }
 
+/* The pages of a window one behind the other, zeros where it has fewer than it can have. */
+static void put_windows(struct prefix_disk *disk, const struct cache_record *record,
+                        const struct window_table *table)
+{
+    size_t bytes = disk->pool->shape.window_page_bytes;
+    uint8_t *copy;
+    if (cache_store_has(disk->store, &record->key)) return;
+    copy = calloc(1, record->bytes);
+    if (!copy) return;
+    mf_status status = MF_OK;
+    for (uint32_t i = 0; i < table->count && status == MF_OK; i++)
+        status = state_pool_read(disk->pool, copy + i * bytes, table->pages[i], bytes, NULL);
+    if (status != MF_OK ||
+        cache_store_put(disk->store, record, copy, end_copy, copy) != CACHE_PUT_QUEUED)
+        free(copy);
+}
+
+static void put_state(struct prefix_disk *disk, const struct cache_record *record, void *kept)
+{
+    if (disk->pool->shape.window_layers > 0)
+        put_windows(disk, record, kept);
+    else
+        put(disk, record, BLOCK_RECURRENT, kept);
+}
+
 static struct cache_record describe(const struct prefix_disk *disk, enum cache_kind kind,
                                     const struct cache_key *parent, const uint32_t *tokens,
                                     uint32_t first, uint32_t count)
@@ -74,13 +119,13 @@ static struct cache_record describe(const struct prefix_disk *disk, enum cache_k
                                    .count = count,
                                    .tokens = tokens + first,
                                    .bytes = kind == CACHE_PAGE ? shape->page_bytes
-                                                               : shape->recurrent_bytes };
+                                                               : state_kept_bytes(shape) };
     record.key = cache_store_key(disk->store, kind, parent, record.tokens, count);
     return record;
 }
 
 void prefix_disk_keep(struct prefix_disk *disk, const struct sequence *sequence, uint32_t count,
-                      bool checkpoint, enum prefix_place place)
+                      void *kept, enum prefix_place place)
 {
     struct cache_key parent = disk->root;
     for (uint32_t first = 0; first < count; first += KV_PAGE_TOKENS) {
@@ -88,11 +133,11 @@ void prefix_disk_keep(struct prefix_disk *disk, const struct sequence *sequence,
         struct cache_record page =
             describe(disk, CACHE_PAGE, &parent, sequence->tokens, first, used);
         if (!put_page(disk, &page, sequence->pages[first / KV_PAGE_TOKENS])) return;
-        if (checkpoint && first + used == sequence->position) {
+        if (kept && first + used == sequence->position) {
             struct cache_record state =
                 describe(disk, CACHE_CHECKPOINT, &parent, sequence->tokens, first, used);
             state.place = place;
-            put(disk, &state, BLOCK_RECURRENT, sequence->recurrent);
+            put_state(disk, &state, kept);
         }
         parent = page.key;
     }
@@ -107,14 +152,13 @@ bool prefix_disk_wait(const struct prefix_disk *disk)
 
 void prefix_disk_touch(const struct prefix_disk *disk, const struct sequence *sequence)
 {
-    bool recurrent = disk->pool->shape.recurrent_layers > 0;
+    bool kept = state_is_kept(&disk->pool->shape);
     struct cache_key parent = disk->root;
     for (uint32_t first = 0; first < sequence->position; first += KV_PAGE_TOKENS) {
         uint32_t used = (uint32_t)min_size(KV_PAGE_TOKENS, sequence->position - first);
         bool last = first + used == sequence->position;
-        struct cache_record record =
-            describe(disk, last && recurrent ? CACHE_CHECKPOINT : CACHE_PAGE, &parent,
-                     sequence->tokens, first, used);
+        struct cache_record record = describe(disk, last && kept ? CACHE_CHECKPOINT : CACHE_PAGE,
+                                              &parent, sequence->tokens, first, used);
         if (last) cache_store_touch(disk->store, &record.key);
         parent = record.key;
     }
@@ -136,7 +180,7 @@ struct step {
 struct place_on_disk {
     uint32_t position;
     size_t step;                              /* its last page */
-    struct cache_key checkpoint;              /* with recurrent layers … */
+    struct cache_key checkpoint;              /* where one is needed … */
     uint32_t tokens[CACHE_TOKENS_MAX], count; /* … of that page up to the position */
     enum prefix_place place;
 };
@@ -144,7 +188,7 @@ struct place_on_disk {
 struct search {
     const int32_t *tokens;
     uint32_t count;
-    bool exact, recurrent;
+    bool exact, needs_checkpoints;
     struct step *steps;
     size_t step_count, room;
     size_t parent;                  /* the step whose children are visited */
@@ -190,7 +234,7 @@ static void visit_child(void *user, const struct cache_record *record)
                            .count = record->count,
                            .matched = matched };
     memcpy(step->tokens, record->tokens, record->count * sizeof *step->tokens);
-    if (!search->recurrent && step->first + matched > search->best.position)
+    if (!search->needs_checkpoints && step->first + matched > search->best.position)
         search->best =
             (struct place_on_disk){ .position = step->first + matched, .step = search->step_count };
     search->step_count++;
@@ -235,23 +279,54 @@ static void search_store(struct search *search, const struct prefix_disk *disk)
 
 /* ------------------------------------------------------------------- loading */
 
+/* A page or a recurrent state. */
+static bool read_block(void *block, size_t bytes, const struct prefix_disk *disk,
+                       const struct cache_key *key)
+{
+    if (!disk->pool->memory) return cache_store_get(block, bytes, disk->store, key);
+    void *copy = malloc(bytes);
+    bool right = copy && cache_store_get(copy, bytes, disk->store, key) &&
+                 state_pool_write(disk->pool, block, copy, bytes, NULL) == MF_OK;
+    free(copy);
+    return right;
+}
+
+static bool read_windows(struct window_pages *window, const struct prefix_disk *disk,
+                         const struct cache_key *key)
+{
+    const struct state_shape *shape = &disk->pool->shape;
+    size_t bytes = shape->window_page_bytes, all = state_kept_bytes(shape);
+    uint8_t *copy = malloc(all);
+    bool right = copy && cache_store_get(copy, all, disk->store, key);
+    for (uint32_t i = window->first; right && i < window->end; i++)
+        right = state_pool_write(disk->pool, window->pages[i], copy + (i - window->first) * bytes,
+                                 bytes, NULL) == MF_OK;
+    free(copy);
+    return right;
+}
+
+static bool read_state(struct sequence *sequence, const struct prefix_disk *disk,
+                       const struct cache_key *key)
+{
+    if (disk->pool->shape.window_layers > 0) return read_windows(&sequence->window, disk, key);
+    return read_block(sequence->next, state_kept_bytes(&disk->pool->shape), disk, key);
+}
+
 static bool read_place(struct sequence *sequence, const struct prefix_disk *disk,
                        const struct search *search)
 {
     const struct state_shape *shape = &disk->pool->shape;
     const struct place_on_disk *best = &search->best;
     uint32_t *tokens = calloc(best->position, sizeof *tokens);
-    bool right = tokens && sequence_reserve(sequence, best->position, NULL) == MF_OK;
+    bool right = tokens && sequence_hold(sequence, best->position, NULL) == MF_OK;
     for (size_t i = best->step; right && i != NO_STEP; i = search->steps[i].parent) {
         const struct step *step = &search->steps[i];
         size_t used = min_size(step->count, best->position - step->first);
         memcpy(tokens + step->first, step->tokens, used * sizeof *tokens);
-        right = cache_store_get(sequence->pages[step->first / KV_PAGE_TOKENS], shape->page_bytes,
-                                disk->store, &step->key);
+        right = read_block(sequence->pages[step->first / KV_PAGE_TOKENS], shape->page_bytes, disk,
+                           &step->key);
     }
-    if (right && search->recurrent)
-        right =
-            cache_store_get(sequence->next, shape->recurrent_bytes, disk->store, &best->checkpoint);
+    if (right && search->needs_checkpoints) right = read_state(sequence, disk, &best->checkpoint);
     if (right)
         sequence_restore(sequence, tokens, best->position);
     else
@@ -269,7 +344,7 @@ bool prefix_disk_load(struct sequence *sequence, enum prefix_place *place,
         struct search search = { .tokens = tokens,
                                  .count = count,
                                  .exact = exact,
-                                 .recurrent = disk->pool->shape.recurrent_layers > 0 };
+                                 .needs_checkpoints = state_is_kept(&disk->pool->shape) };
         search_store(&search, disk);
         bool more = !search.failed && search.best.position > known;
         bool loaded = more && read_place(sequence, disk, &search);

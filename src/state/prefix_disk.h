@@ -20,10 +20,10 @@ struct prefix_disk {
     struct cache_key root;
 };
 
-/* Writes the first `count` tokens' pages of the sequence, and a checkpoint of its position if
- * `checkpoint` is set. */
+/* Writes the first `count` tokens' pages of the sequence, and of its position the state `kept`,
+ * unless it is NULL. */
 void prefix_disk_keep(struct prefix_disk *disk, const struct sequence *sequence, uint32_t count,
-                      bool checkpoint, enum prefix_place place);
+                      void *kept, enum prefix_place place);
 
 /* Makes an empty sequence hold the longest beginning of `tokens` that is on disk, if it has more
  * than `known` tokens.  `exact`: only tokens of prompts.  False: there is none; the sequence is

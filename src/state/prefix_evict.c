@@ -6,7 +6,7 @@
  * time of their prefill: of one model, each costs about the same.  Everything fades at the same
  * rate, so the order does not depend on the present time, and is computed with logarithms.
  *
- * With recurrent layers a checkpoint is evicted, and with it the pages that only it needed;
+ * With recurrent layers or windows a checkpoint is evicted, and with it the pages that only it needed;
  * without, the page of a leaf.  Tokens without a page go when tables take too much. */
 #include "state/prefix_node.h"
 
@@ -64,16 +64,11 @@ static void release(struct prefix_tree *tree, void *memory, size_t bytes)
 
 /* -------------------------------------------------------------------- drops */
 
-static void drop_block(struct prefix_tree *tree, enum block_kind kind, void *block)
-{
-    tree->statistics.bytes -= state_block_bytes(&tree->pool->shape, kind);
-    state_pool_drop(tree->pool, kind, block);
-}
-
 void prefix_drop_page(struct prefix_tree *tree, struct prefix_node *node)
 {
     if (!node->page) return;
-    drop_block(tree, BLOCK_PAGE, node->page);
+    tree->statistics.bytes -= state_block_bytes(&tree->pool->shape, BLOCK_PAGE);
+    state_pool_drop(tree->pool, BLOCK_PAGE, node->page);
     node->page = NULL;
     node->filled = 0;
     node->parent->paged_children--;
@@ -91,7 +86,8 @@ void prefix_drop_checkpoint(struct prefix_tree *tree, struct prefix_checkpoint *
         checkpoint->previous_of_tree->next_of_tree = checkpoint->next_of_tree;
     else
         tree->checkpoints = checkpoint->next_of_tree;
-    drop_block(tree, BLOCK_RECURRENT, checkpoint->recurrent);
+    tree->statistics.bytes -= prefix_checkpoint_bytes(tree);
+    state_pool_drop(tree->pool, BLOCK_RECURRENT, checkpoint->recurrent);
     tree->statistics.checkpoints--;
     release(tree, checkpoint, sizeof *checkpoint);
 }
@@ -137,12 +133,10 @@ struct gain {
     double log_value;
 };
 
-static void gain_block(struct gain *gain, struct state_pool *pool, enum block_kind kind,
-                       void *block)
+static void gain_page(struct gain *gain, struct state_pool *pool, void *page)
 {
-    uint64_t bytes = state_block_bytes(&pool->shape, kind);
-    gain->bytes += bytes;
-    if (!state_pool_is_shared(pool, kind, block)) gain->unshared_bytes += bytes;
+    gain->bytes += state_block_bytes(&pool->shape, BLOCK_PAGE);
+    gain->unshared_bytes += state_pool_unshared_bytes(pool, BLOCK_PAGE, page);
 }
 
 struct prefix_checkpoint *prefix_checkpoint_before(const struct prefix_checkpoint *checkpoint)
@@ -158,11 +152,13 @@ static struct gain gain_of_checkpoint(const struct prefix_tree *tree,
 {
     struct gain gain = { 0 };
     const struct prefix_node *node = checkpoint->node;
-    gain_block(&gain, tree->pool, BLOCK_RECURRENT, checkpoint->recurrent);
+    gain.bytes = prefix_checkpoint_bytes(tree);
+    gain.unshared_bytes =
+        state_pool_unshared_bytes(tree->pool, BLOCK_RECURRENT, checkpoint->recurrent);
     if (is_dead_without(node, checkpoint)) {
         /* From here upwards every page has the one below as its only child with a page. */
         do {
-            gain_block(&gain, tree->pool, BLOCK_PAGE, node->page);
+            gain_page(&gain, tree->pool, node->page);
             node = node->parent;
         } while (node != &tree->root && !node->pinned && !node->checkpoints &&
                  node->paged_children == 1);
@@ -199,7 +195,7 @@ static uint64_t evict_leaf(struct prefix_tree *tree, bool unshared)
     for (struct prefix_node *node = tree->leaves; node; node = node->next_leaf) {
         struct gain gain = { 0 };
         if (node->pinned) continue;
-        gain_block(&gain, tree->pool, BLOCK_PAGE, node->page);
+        gain_page(&gain, tree->pool, node->page);
         gain.log_value = log_value(&node->use, node->count, gain.bytes);
         if (unshared && gain.unshared_bytes == 0) continue;
         if (worst && gain.log_value >= least.log_value) continue;
@@ -227,8 +223,8 @@ static bool evict_tokens(struct prefix_tree *tree)
 /* The bytes given back; 0: nothing can go. */
 static uint64_t evict_blocks(struct prefix_tree *tree, bool unshared)
 {
-    return prefix_is_recurrent(tree) ? evict_checkpoint(tree, unshared)
-                                     : evict_leaf(tree, unshared);
+    return prefix_needs_checkpoints(tree) ? evict_checkpoint(tree, unshared)
+                                          : evict_leaf(tree, unshared);
 }
 
 bool prefix_make_room(struct prefix_tree *tree, uint64_t bytes)

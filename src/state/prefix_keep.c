@@ -15,6 +15,7 @@ struct keeping {
     uint32_t count;  /* of its tokens that are kept */
     bool pages;      /* and their pages */
     bool checkpoint; /* and its state */
+    void *state;     /* a reference to it; NULL: it is not to be kept */
     double now;
 };
 
@@ -217,7 +218,7 @@ static mf_status keep_checkpoint(struct keeping *keeping, struct prefix_node *no
                                  enum prefix_place place, mf_error *why)
 {
     struct prefix_tree *tree = keeping->tree;
-    uint64_t block = state_block_bytes(&tree->pool->shape, BLOCK_RECURRENT);
+    uint64_t block = prefix_checkpoint_bytes(tree);
     uint32_t position = keeping->sequence->position;
     struct prefix_checkpoint **at = &node->checkpoints, *checkpoint;
     for (; *at && (*at)->position >= position; at = &(*at)->next) {
@@ -238,8 +239,7 @@ static mf_status keep_checkpoint(struct keeping *keeping, struct prefix_node *no
                                               .position = position,
                                               .place = place,
                                               .use = { .at = keeping->now } };
-    checkpoint->recurrent =
-        state_pool_share(tree->pool, BLOCK_RECURRENT, keeping->sequence->recurrent);
+    checkpoint->recurrent = state_pool_share(tree->pool, BLOCK_RECURRENT, keeping->state);
     if (tree->checkpoints) tree->checkpoints->previous_of_tree = checkpoint;
     tree->checkpoints = checkpoint;
     /* Room was made meanwhile, perhaps with a neighbour. */
@@ -269,7 +269,7 @@ static bool can_fit(const struct keeping *keeping)
     const struct state_shape *shape = &keeping->tree->pool->shape;
     uint64_t page = shape->cached_layers > 0 ? state_block_bytes(shape, BLOCK_PAGE) : 0;
     uint64_t path = state_pages_for(keeping->count) * (page + sizeof(struct prefix_node));
-    return path + state_block_bytes(shape, BLOCK_RECURRENT) + sizeof(struct prefix_checkpoint) <=
+    return path + prefix_checkpoint_bytes(keeping->tree) + sizeof(struct prefix_checkpoint) <=
            keeping->tree->options.limit_bytes;
 }
 
@@ -278,7 +278,7 @@ static mf_status keep(struct keeping *keeping, enum prefix_place place, mf_error
 {
     struct prefix_tree *tree = keeping->tree;
     const struct sequence *sequence = keeping->sequence;
-    bool recurrent = prefix_is_recurrent(tree), checkpoint = recurrent;
+    bool needed = prefix_needs_checkpoints(tree), checkpoint = needed && keeping->state;
     mf_status status = MF_OK;
     keeping->count = sequence->position;
     if (tree->options.exact) {
@@ -294,7 +294,7 @@ static mf_status keep(struct keeping *keeping, enum prefix_place place, mf_error
         checkpoint = false;
     }
     keeping->checkpoint = checkpoint;
-    keeping->pages = prefix_has_pages(tree) && (checkpoint || !recurrent);
+    keeping->pages = prefix_has_pages(tree) && (checkpoint || !needed);
     struct prefix_node *last = keep_path(keeping, &status, why);
     if (status == MF_OK && checkpoint) {
         if (last->first + last->count >= sequence->position)
@@ -303,31 +303,43 @@ static mf_status keep(struct keeping *keeping, enum prefix_place place, mf_error
             tree->statistics.refused++;
     }
     unpin(last);
-    if (recurrent) prefix_drop_dead(tree, last);
+    if (needed) prefix_drop_dead(tree, last);
+    return status;
+}
+
+/* Takes the lock; *keeping says what came of it. */
+static mf_status keep_locked(struct keeping *keeping, struct prefix_tree *tree,
+                             const struct sequence *sequence, enum prefix_place place,
+                             mf_error *why)
+{
+    *keeping = (struct keeping){ .tree = tree, .sequence = sequence };
+    /* Before the lock, because it may take a block from the pool; without it only tokens are kept. */
+    if (place != PREFIX_NO_PLACE) sequence_state(&keeping->state, sequence, NULL);
+    pthread_mutex_lock(&tree->lock);
+    keeping->now = clock_now(tree->options.clock);
+    mf_status status = keep(keeping, place, why);
+    pthread_mutex_unlock(&tree->lock);
     return status;
 }
 
 mf_status prefix_keep_in_memory(struct prefix_tree *tree, const struct sequence *sequence,
                                 enum prefix_place place, mf_error *why)
 {
-    struct keeping keeping = { .tree = tree, .sequence = sequence };
-    pthread_mutex_lock(&tree->lock);
-    keeping.now = clock_now(tree->options.clock);
-    mf_status status = keep(&keeping, place, why);
-    pthread_mutex_unlock(&tree->lock);
+    struct keeping keeping;
+    mf_status status = keep_locked(&keeping, tree, sequence, place, why);
+    state_pool_drop(tree->pool, BLOCK_RECURRENT, keeping.state);
     return status;
 }
 
 mf_status prefix_tree_keep(struct prefix_tree *tree, const struct sequence *sequence,
                            enum prefix_place place, mf_error *why)
 {
-    struct keeping keeping = { .tree = tree, .sequence = sequence };
+    struct keeping keeping;
     if (sequence->position == 0) return MF_OK;
-    pthread_mutex_lock(&tree->lock);
-    keeping.now = clock_now(tree->options.clock);
-    mf_status status = keep(&keeping, place, why);
-    pthread_mutex_unlock(&tree->lock);
+    mf_status status = keep_locked(&keeping, tree, sequence, place, why);
     if (status == MF_OK && tree->options.disk && keeping.pages)
-        prefix_disk_keep(tree->options.disk, sequence, keeping.count, keeping.checkpoint, place);
+        prefix_disk_keep(tree->options.disk, sequence, keeping.count,
+                         keeping.checkpoint ? keeping.state : NULL, place);
+    state_pool_drop(tree->pool, BLOCK_RECURRENT, keeping.state);
     return status;
 }

@@ -24,7 +24,7 @@ struct prefix_checkpoint {
     uint32_t position; /* first < position <= first + filled, of the node */
     enum prefix_place place;
     struct prefix_use use;
-    void *recurrent;
+    void *recurrent; /* or the table of a window */
 };
 
 struct prefix_node {
@@ -53,9 +53,19 @@ struct prefix_tree {
     struct prefix_statistics statistics;
 };
 
-static inline bool prefix_is_recurrent(const struct prefix_tree *tree)
+/* Whether only checkpoints can be resumed. */
+static inline bool prefix_needs_checkpoints(const struct prefix_tree *tree)
 {
-    return tree->pool->shape.recurrent_layers > 0;
+    return state_is_kept(&tree->pool->shape);
+}
+
+/* What a checkpoint counts for: windows with all their pages, also where others hold them, too. */
+static inline uint64_t prefix_checkpoint_bytes(const struct prefix_tree *tree)
+{
+    const struct state_shape *shape = &tree->pool->shape;
+    uint64_t windows = shape->window_layers > 0 ? shape->window_pages : 0;
+    return state_block_bytes(shape, BLOCK_RECURRENT) +
+           windows * state_block_bytes(shape, BLOCK_WINDOW);
 }
 
 static inline bool prefix_has_pages(const struct prefix_tree *tree)

@@ -44,18 +44,12 @@ struct prefix_statistics prefix_tree_statistics(struct prefix_tree *tree)
     return statistics;
 }
 
-static uint64_t unshared_bytes(const struct prefix_tree *tree, enum block_kind kind, void *block)
-{
-    if (!block || state_pool_is_shared(tree->pool, kind, block)) return 0;
-    return state_block_bytes(&tree->pool->shape, kind);
-}
-
 uint64_t prefix_tree_unshared_bytes(struct prefix_tree *tree)
 {
     uint64_t bytes = 0;
     pthread_mutex_lock(&tree->lock);
     for (const struct prefix_node *node = tree->root.first_child; node;) {
-        bytes += unshared_bytes(tree, BLOCK_PAGE, node->page);
+        bytes += state_pool_unshared_bytes(tree->pool, BLOCK_PAGE, node->page);
         if (node->first_child) {
             node = node->first_child;
             continue;
@@ -64,7 +58,7 @@ uint64_t prefix_tree_unshared_bytes(struct prefix_tree *tree)
         if (node) node = node->next;
     }
     for (const struct prefix_checkpoint *c = tree->checkpoints; c; c = c->next_of_tree)
-        bytes += unshared_bytes(tree, BLOCK_RECURRENT, c->recurrent);
+        bytes += state_pool_unshared_bytes(tree->pool, BLOCK_RECURRENT, c->recurrent);
     pthread_mutex_unlock(&tree->lock);
     return bytes;
 }
@@ -119,7 +113,7 @@ static void note_resume(struct lookup *lookup, struct prefix_node *node, uint32_
 {
     uint32_t usable = (uint32_t)min_size(matched, prefix_filled(lookup->tree, node));
     uint32_t end = node->first + usable;
-    if (!prefix_is_recurrent(lookup->tree)) {
+    if (!prefix_needs_checkpoints(lookup->tree)) {
         if (end <= lookup->match.resumed) return;
         lookup->match.resumed = end;
         lookup->resume = node;
@@ -186,16 +180,16 @@ static mf_status adopt(struct sequence *sequence, const struct lookup *lookup, m
                 state_pool_share(pool, BLOCK_PAGE, node->page);
     }
     sequence->page_count = prefix_has_pages(lookup->tree) ? state_pages_for(count) : 0;
-    sequence_adopt(sequence, count,
-                   checkpoint ? state_pool_share(pool, BLOCK_RECURRENT, checkpoint->recurrent)
-                              : NULL);
-    return MF_OK;
+    void *kept = checkpoint ? checkpoint->recurrent : NULL;
+    status = sequence_adopt(sequence, count, state_pool_share(pool, BLOCK_RECURRENT, kept), why);
+    if (status != MF_OK) sequence_abandon(sequence);
+    return status;
 }
 
 /* A stretch that a second request begins with, too long to be replayed again and again. */
 static void choose_junction(struct prefix_match *match, const struct prefix_tree *tree)
 {
-    if (prefix_is_recurrent(tree) && match->matched >= match->resumed + KV_PAGE_TOKENS)
+    if (prefix_needs_checkpoints(tree) && match->matched >= match->resumed + KV_PAGE_TOKENS)
         match->junction = match->matched;
 }
 

@@ -49,6 +49,7 @@ static void drop_pages(struct sequence *sequence, uint32_t keep)
 static void trim_pages(struct sequence *sequence)
 {
     drop_pages(sequence, state_pages_for(sequence->position));
+    window_trim(&sequence->window, sequence->pool, sequence->position);
 }
 
 static void replace_recurrent(struct sequence *sequence, void *by)
@@ -77,6 +78,7 @@ void sequence_free(struct sequence *sequence)
     const mf_allocator *allocator = allocator_of(sequence);
     sequence_clear(sequence);
     drop_pages(sequence, 0);
+    window_free(&sequence->window, sequence->pool);
     array_free(sequence->tokens, sequence->token_room, sizeof *sequence->tokens, allocator);
     array_free(sequence->pages, sequence->page_room, sizeof *sequence->pages, allocator);
     array_free(sequence->checkpoints, sequence->checkpoint_room, sizeof *sequence->checkpoints,
@@ -87,12 +89,13 @@ void sequence_free(struct sequence *sequence)
 mf_status sequence_fork(struct sequence *out, const struct sequence *sequence, mf_error *why)
 {
     struct state_pool *pool = sequence->pool;
-    uint32_t pages = state_pages_for(sequence->position);
+    uint32_t pages = sequence->page_count;
     sequence_init(out, pool, sequence->capacity);
     mf_status status = MAKE_ROOM(out, tokens, token_room, sequence->position, why);
     if (status == MF_OK) status = MAKE_ROOM(out, pages, page_room, pages, why);
     if (status == MF_OK)
         status = MAKE_ROOM(out, checkpoints, checkpoint_room, sequence->checkpoint_count, why);
+    if (status == MF_OK) status = window_share(&out->window, &sequence->window, pool, why);
     if (status != MF_OK) {
         sequence_free(out);
         return status;
@@ -126,16 +129,7 @@ static mf_status own_last_page(struct sequence *sequence, mf_error *why)
 {
     uint32_t next = sequence_next_position(sequence);
     if (next % KV_PAGE_TOKENS == 0) return MF_OK;
-    uint8_t **page = &sequence->pages[next / KV_PAGE_TOKENS];
-    struct state_pool *pool = sequence->pool;
-    if (!state_pool_is_shared(pool, BLOCK_PAGE, *page)) return MF_OK;
-    void *copy;
-    mf_status status = state_pool_take(&copy, pool, BLOCK_PAGE, why);
-    if (status != MF_OK) return status;
-    memcpy(copy, *page, pool->shape.page_bytes);
-    state_pool_drop(pool, BLOCK_PAGE, *page);
-    *page = copy;
-    return MF_OK;
+    return state_pool_own(&sequence->pages[next / KV_PAGE_TOKENS], sequence->pool, BLOCK_PAGE, why);
 }
 
 static mf_status take_pages(struct sequence *sequence, uint32_t needed, mf_error *why)
@@ -156,7 +150,8 @@ static mf_status take_next(struct sequence *sequence, mf_error *why)
     if (!is_recurrent(sequence) || sequence->next) return MF_OK;
     mf_status status = state_pool_take(&sequence->next, sequence->pool, BLOCK_RECURRENT, why);
     if (status == MF_OK && !sequence->recurrent)
-        memset(sequence->next, 0, sequence->pool->shape.recurrent_bytes);
+        status = state_pool_clear(sequence->pool, sequence->next,
+                                  sequence->pool->shape.recurrent_bytes, why);
     return status;
 }
 
@@ -171,6 +166,22 @@ mf_status sequence_reserve(struct sequence *sequence, uint32_t count, mf_error *
     mf_status status = MAKE_ROOM(sequence, tokens, token_room, (size_t)next + count, why);
     if (status == MF_OK && sequence->pool->shape.cached_layers > 0)
         status = take_pages(sequence, state_pages_for(next + count), why);
+    if (status == MF_OK)
+        status = window_reserve(&sequence->window, sequence->pool, next, next + count, why);
+    if (status == MF_OK) status = take_next(sequence, why);
+    return status;
+}
+
+mf_status sequence_hold(struct sequence *sequence, uint32_t count, mf_error *why)
+{
+    if (count > sequence->capacity)
+        return fail(why, MF_ERR_CONTEXT_FULL, "%u tokens do not fit: the context holds %u", count,
+                    sequence->capacity);
+    if (count == 0) return MF_OK;
+    mf_status status = MAKE_ROOM(sequence, tokens, token_room, count, why);
+    if (status == MF_OK && sequence->pool->shape.cached_layers > 0)
+        status = take_pages(sequence, state_pages_for(count), why);
+    if (status == MF_OK) status = window_hold(&sequence->window, sequence->pool, count, why);
     if (status == MF_OK) status = take_next(sequence, why);
     return status;
 }
@@ -179,8 +190,10 @@ void sequence_view(const struct sequence *sequence, uint32_t layer, struct span 
 {
     const struct state_pool *pool = sequence->pool;
     uint32_t index = pool->layer_index[layer];
-    if (pool->shape.config->mixers[layer] != MIXER_DELTA) {
-        span->kv = state_kv_view(&pool->shape, index, sequence->pages);
+    enum mixer_kind kind = pool->shape.config->mixers[layer];
+    if (kind != MIXER_DELTA) {
+        span->kv = state_kv_view(&pool->shape, kind, index,
+                                 kind == MIXER_WINDOW ? sequence->window.pages : sequence->pages);
         return;
     }
     bool reads_next = sequence->started || !sequence->recurrent;
@@ -196,6 +209,8 @@ void sequence_step_done(struct sequence *sequence, const int32_t *tokens, uint32
         to[i] = (uint32_t)tokens[i] | (generated ? TOKEN_GENERATED : 0);
     sequence->pending += count;
     if (generated) sequence->pending_run_start = sequence_next_position(sequence);
+    window_advance(&sequence->window, sequence->pool, sequence->position,
+                   sequence_next_position(sequence));
     sequence->started = true;
 }
 
@@ -209,6 +224,7 @@ void sequence_commit(struct sequence *sequence)
         sequence->next = NULL;
     }
     drop_next(sequence);
+    window_commit(&sequence->window, sequence->pool, sequence->position);
 }
 
 /* Where the prompt rows begin that end before `position`. */
@@ -233,14 +249,27 @@ mf_status sequence_make_tables(struct sequence *sequence, uint32_t count, mf_err
     mf_status status = MAKE_ROOM(sequence, tokens, token_room, count, why);
     if (status == MF_OK)
         status = MAKE_ROOM(sequence, pages, page_room, state_pages_for(count), why);
+    if (status == MF_OK) status = window_make_table(&sequence->window, sequence->pool, count, why);
     return status;
 }
 
-void sequence_adopt(struct sequence *sequence, uint32_t count, void *recurrent)
+/* The state that was kept of a position becomes the present one. */
+static mf_status adopt_state(struct sequence *sequence, void *kept, mf_error *why)
 {
+    if (sequence->pool->shape.window_layers > 0)
+        return window_adopt(&sequence->window, sequence->pool, kept, why);
+    replace_recurrent(sequence, state_pool_share(sequence->pool, BLOCK_RECURRENT, kept));
+    return MF_OK;
+}
+
+mf_status sequence_adopt(struct sequence *sequence, uint32_t count, void *kept, mf_error *why)
+{
+    mf_status status = adopt_state(sequence, kept, why);
+    state_pool_drop(sequence->pool, BLOCK_RECURRENT, kept);
+    if (status != MF_OK) return status;
     sequence->position = count;
     sequence->run_start = sequence->pending_run_start = find_run(sequence, count);
-    sequence->recurrent = recurrent;
+    return MF_OK;
 }
 
 void sequence_abandon(struct sequence *sequence)
@@ -276,17 +305,24 @@ bool sequence_has_checkpoint(const struct sequence *sequence, uint32_t position)
     return at < sequence->checkpoint_count && sequence->checkpoints[at].position == position;
 }
 
+mf_status sequence_state(void **out, const struct sequence *sequence, mf_error *why)
+{
+    *out = state_pool_share(sequence->pool, BLOCK_RECURRENT, sequence->recurrent);
+    if (sequence->pool->shape.window_layers == 0 || sequence->position == 0) return MF_OK;
+    return window_keep(out, &sequence->window, sequence->pool, sequence->position, why);
+}
+
 mf_status sequence_keep_checkpoint(struct sequence *sequence, mf_error *why)
 {
     uint32_t position = sequence->position;
+    void *kept = NULL;
     sequence_forget_checkpoint(sequence, position);
     size_t count = sequence->checkpoint_count;
     mf_status status = MAKE_ROOM(sequence, checkpoints, checkpoint_room, count + 1, why);
+    if (status == MF_OK) status = sequence_state(&kept, sequence, why);
     if (status != MF_OK) return status;
     /* None lies behind the end of the sequence. */
-    sequence->checkpoints[sequence->checkpoint_count++] =
-        (struct checkpoint){ position, state_pool_share(sequence->pool, BLOCK_RECURRENT,
-                                                        sequence->recurrent) };
+    sequence->checkpoints[sequence->checkpoint_count++] = (struct checkpoint){ position, kept };
     return MF_OK;
 }
 
@@ -301,7 +337,10 @@ void sequence_forget_checkpoint(struct sequence *sequence, uint32_t position)
 
 uint32_t sequence_cut_before(const struct sequence *sequence, uint32_t position)
 {
-    if (!is_recurrent(sequence) || position >= sequence->position) return position;
+    const struct state_shape *shape = &sequence->pool->shape;
+    if (!state_is_kept(shape) || position >= sequence->position) return position;
+    if (!is_recurrent(sequence) && window_reaches(&sequence->window, shape, position))
+        return position;
     size_t count = checkpoints_before(sequence, position + 1);
     return count > 0 ? sequence->checkpoints[count - 1].position : 0;
 }
@@ -315,15 +354,19 @@ mf_status sequence_truncate(struct sequence *sequence, uint32_t position, mf_err
     uint32_t possible = sequence_cut_before(sequence, position);
     if (possible < position)
         return fail(why, MF_ERR_CANNOT_TRUNCATE,
-                    "recurrent layers hold no history: the sequence of %u tokens cannot be cut "
-                    "back to %u, the nearest checkpoint before is at %u",
+                    "%s hold no history: the sequence of %u tokens cannot be cut back to %u, the "
+                    "nearest checkpoint before is at %u",
+                    is_recurrent(sequence) ? "recurrent layers" : "layers with a window",
                     sequence->position, position, possible);
-    if (is_recurrent(sequence)) {
+    bool held = !is_recurrent(sequence) &&
+                window_reaches(&sequence->window, &sequence->pool->shape, position);
+    if (!held) {
         size_t at = checkpoints_before(sequence, position);
         void *kept = sequence_has_checkpoint(sequence, position)
                          ? sequence->checkpoints[at].recurrent
                          : NULL; /* of the empty sequence */
-        replace_recurrent(sequence, state_pool_share(sequence->pool, BLOCK_RECURRENT, kept));
+        mf_status status = adopt_state(sequence, kept, why);
+        if (status != MF_OK) return status;
     }
     drop_checkpoints(sequence, checkpoints_before(sequence, position + 1));
     sequence->position = position;
@@ -334,12 +377,27 @@ mf_status sequence_truncate(struct sequence *sequence, uint32_t position, mf_err
 
 /* --------------------------------------------------------------------- sizes */
 
+uint64_t sequence_window_pages(const struct state_shape *shape, uint32_t positions)
+{
+    if (shape->window_layers == 0) return 0;
+    return min_size(state_pages_for(positions),
+                    (uint64_t)shape->window_pages + state_step_pages(shape));
+}
+
+/* Those of two checkpoints with them. */
+static uint64_t all_window_pages(const struct state_shape *shape, uint32_t positions)
+{
+    return sequence_window_pages(shape, positions) +
+           2 * min_size(state_pages_for(positions),
+                        shape->window_layers > 0 ? shape->window_pages : 0);
+}
+
 uint64_t sequence_pool_bytes(const struct state_shape *shape, uint32_t positions)
 {
     uint64_t pages = shape->cached_layers > 0 ? state_pages_for(positions) : 0;
-    uint64_t recurrent =
-        shape->recurrent_layers > 0 ? 3 * state_block_bytes(shape, BLOCK_RECURRENT) : 0;
-    return pages * state_block_bytes(shape, BLOCK_PAGE) + recurrent +
+    uint64_t kept = state_is_kept(shape) ? 3 * state_block_bytes(shape, BLOCK_RECURRENT) : 0;
+    return pages * state_block_bytes(shape, BLOCK_PAGE) + kept +
+           all_window_pages(shape, positions) * state_block_bytes(shape, BLOCK_WINDOW) +
            state_block_bytes(shape, BLOCK_LOGITS);
 }
 

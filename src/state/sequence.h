@@ -16,20 +16,21 @@
  * one that is shared) and into a recurrent state of its own, which replaces the committed one.
  *
  * A checkpoint keeps the recurrent state of a position, so that a sequence with recurrent layers
- * can be cut back to it.  Pages need none: they hold every position.
+ * can be cut back to it; of layers with a window it keeps the pages.  Other pages need none: they
+ * hold every position.
  *
  * Threads: one call at a time for each sequence; sequences of a pool are independent. */
 #ifndef STATE_SEQUENCE_H
 #define STATE_SEQUENCE_H
 
-#include "state/pool.h"
+#include "state/window.h"
 
 /* Marks a token of a sequence as generated; the other bits are its id. */
 #define TOKEN_GENERATED UINT32_C(0x80000000)
 
 struct checkpoint {
     uint32_t position;
-    void *recurrent; /* NULL: of the empty sequence, or the model has no recurrent layers */
+    void *recurrent; /* NULL: of the empty sequence, or the model keeps no states */
 };
 
 struct sequence {
@@ -45,6 +46,7 @@ struct sequence {
     uint8_t **pages; /* block table, [page_room] */
     size_t page_room;
     uint32_t page_count;
+    struct window_pages window;
     void *recurrent; /* of the committed tokens; NULL: all zeros, or no recurrent layers */
     void *next;      /* of the present feed; NULL: none is under way */
     bool started;    /* a step of the present feed has written `next` */
@@ -74,17 +76,23 @@ void sequence_step_done(struct sequence *sequence, const int32_t *tokens, uint32
                         bool generated);
 void sequence_commit(struct sequence *sequence);
 
+/* Memory for a snapshot of `count` tokens, instead of sequence_reserve. */
+mf_status sequence_hold(struct sequence *sequence, uint32_t count, mf_error *why);
+
 /* Instead of steps, for a snapshot whose pages and state were copied into what was reserved:
  * `count` tokens with their phases, and commits.  The sequence is empty before. */
 void sequence_restore(struct sequence *sequence, const void *tokens, uint32_t count);
 
 /* Instead of steps, for state that others hold, too: makes room in the tables of an empty sequence;
  * then the caller fills in `tokens` and appends references to `pages`, and sequence_adopt commits
- * `count` of them with a reference to their recurrent state. */
+ * `count` of them and takes over `kept`, a reference to the state that was kept of them. */
 mf_status sequence_make_tables(struct sequence *sequence, uint32_t count, mf_error *why);
-void sequence_adopt(struct sequence *sequence, uint32_t count, void *recurrent);
+mf_status sequence_adopt(struct sequence *sequence, uint32_t count, void *kept, mf_error *why);
 void sequence_abandon(struct sequence *sequence);
 void sequence_clear(struct sequence *sequence);
+
+/* A reference to what a checkpoint of the position keeps; NULL where that is nothing. */
+mf_status sequence_state(void **out, const struct sequence *sequence, mf_error *why);
 
 /* Keeps the present state under its position, in place of one that was there. */
 mf_status sequence_keep_checkpoint(struct sequence *sequence, mf_error *why);
@@ -101,5 +109,8 @@ mf_status sequence_truncate(struct sequence *sequence, uint32_t position, mf_err
 /* Bytes of a sequence of `positions` tokens, with two checkpoints, in the pool, and beside it. */
 uint64_t sequence_pool_bytes(const struct state_shape *shape, uint32_t positions);
 uint64_t sequence_table_bytes(uint32_t positions);
+
+/* Pages of windows that a sequence of `positions` tokens and its next step take. */
+uint64_t sequence_window_pages(const struct state_shape *shape, uint32_t positions);
 
 #endif

@@ -20,13 +20,14 @@ struct snapshot_identity {
 
 /* `logits`: [vocabulary] of the last token, or NULL. */
 uint64_t snapshot_bytes(const struct sequence *sequence, const float *logits);
-void snapshot_write(uint8_t *out, const struct sequence *sequence, const float *logits,
-                    const struct snapshot_identity *identity);
+/* MF_ERR_DEVICE: the state could not be read. */
+mf_status snapshot_write(uint8_t *out, const struct sequence *sequence, const float *logits,
+                         const struct snapshot_identity *identity, mf_error *why);
 
 /* Fills an empty sequence, and *logits with a block of the pool, or NULL where there are none.
  * MF_ERR_FORMAT: no snapshot, or damaged; MF_ERR_UNSUPPORTED: of another version;
  * MF_ERR_MISMATCH: of another model or arithmetic; MF_ERR_CONTEXT_FULL: longer than the sequence
- * may be; MF_ERR_POOL_FULL.  After a failure the sequence is empty. */
+ * may be; MF_ERR_POOL_FULL; MF_ERR_DEVICE.  After a failure the sequence is empty. */
 mf_status snapshot_read(struct sequence *sequence, float **logits, const void *bytes, size_t count,
                         const struct snapshot_identity *identity, mf_error *why);
 

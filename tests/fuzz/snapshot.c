@@ -11,10 +11,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Offsets in the header (state/snapshot.c). */
 enum {
-    AT_CONTENT_CHECKSUM = 64,
-    AT_IDENTITY = 72,
-    AT_HEADER_CHECKSUM = 136,
-    HEADER = 144,
+    AT_CONTENT_CHECKSUM = 80,
+    AT_IDENTITY = 88,
+    AT_HEADER_CHECKSUM = 152,
+    HEADER = 160,
     CONTEXT = 16,
     INPUT_MAX = 1 << 20
 };

@@ -8,8 +8,9 @@
 #include <stdlib.h>
 
 enum {
-    REQUESTS = 200, /* of one world; WORLDS of them are 10,000 */
-    WORLDS = 50,
+    REQUESTS = 200, /* of one world; WORLDS of them are 12,000 */
+    WORLDS = 60,    /* of every kind of layers, exact or not, with five limits */
+    WINDOW = 100,
     LIVE = 6,
     PROMPT_MAX = 600,
     ANSWER_MAX = 120,
@@ -92,7 +93,7 @@ struct world {
     struct prefix_bench *bench;
     struct oracle *oracle; /* NULL: threads share the tree */
     struct random_text random;
-    bool recurrent, unlimited;
+    bool checkpoints, unlimited; /* resumed at checkpoints only; nothing is evicted */
     uint64_t limit_bytes;
     struct sequence live[LIVE];
     uint64_t resumed, asked;
@@ -156,10 +157,10 @@ static void resume(struct prefix_match *match, struct world *w, struct sequence 
     if (!w->oracle) return;
     struct expected e = oracle_ask(w->oracle, tokens, count, match->resumed);
     assert_true(match->matched <= e.matched);
-    assert_true(!w->recurrent || e.possible);
+    assert_true(!w->checkpoints || e.possible);
     if (!w->unlimited) return;
     assert_int_equal(match->matched, e.matched);
-    if (w->recurrent)
+    if (w->checkpoints)
         assert_true(match->resumed >= e.promised);
     else
         assert_int_equal(match->resumed, e.matched);
@@ -230,6 +231,18 @@ static void world_run(struct world *w, uint32_t requests)
     for (int i = 0; i < LIVE; i++) sequence_free(&w->live[i]);
 }
 
+static bool has_checkpoints(const struct prefix_bench_options *options)
+{
+    return options->recurrent || options->window > 0;
+}
+
+/* Attention alone, with recurrent layers, with windows. */
+static struct prefix_bench_options choose_layers(uint32_t kind)
+{
+    return (struct prefix_bench_options){ .recurrent = kind == 1,
+                                          .window = kind == 2 ? WINDOW : 0 };
+}
+
 /* Limits for some pages and states; `tightness` 0: none. */
 static void choose_limits(struct prefix_bench_options *options, uint32_t tightness)
 {
@@ -237,7 +250,7 @@ static void choose_limits(struct prefix_bench_options *options, uint32_t tightne
     prefix_bench_open(&sizes, options);
     uint64_t page = prefix_bench_page(&sizes), state = prefix_bench_state(&sizes);
     prefix_bench_close(&sizes);
-    uint64_t some = 12 * page + (options->recurrent ? 6 * state : 0);
+    uint64_t some = 12 * page + (has_checkpoints(options) ? 6 * state : 0);
     if (tightness == 1 || tightness == 3) options->limit_bytes = 2 * some;
     if (tightness == 2 || tightness == 3) options->pool_bytes = 4 * some;
     if (tightness == 4) options->limit_bytes = some / 3;
@@ -251,12 +264,14 @@ static void requests_find_what_the_oracle_allows(void **state)
     uint64_t asked = 0, resumed = 0, evicted = 0;
     for (uint32_t i = 0; i < WORLDS; i++) {
         struct prefix_bench bench;
-        struct prefix_bench_options options = { .recurrent = i % 2, .exact = i / 2 % 2 };
+        struct prefix_bench_options options = choose_layers(i % 3);
         struct world w = { .bench = &bench, .oracle = oracle, .random.state = 1000 + i };
-        choose_limits(&options, i / 4 % 5);
+        options.exact = i / 3 % 2;
+        options.far = i / 3 % 4 == 3;
+        choose_limits(&options, i / 6 % 5);
         prefix_bench_open(&bench, &options);
         oracle->exact = options.exact;
-        w.recurrent = options.recurrent;
+        w.checkpoints = has_checkpoints(&options);
         w.limit_bytes = options.limit_bytes;
         w.unlimited = !options.limit_bytes && !options.pool_bytes;
         world_run(&w, REQUESTS);
@@ -283,9 +298,10 @@ static void *run_thread(void *user)
 static void threads_share_a_tree(void **state)
 {
     (void)state;
-    for (uint32_t i = 0; i < 4; i++) {
+    for (uint32_t i = 0; i < 6; i++) {
         struct prefix_bench bench;
-        struct prefix_bench_options options = { .recurrent = i % 2, .exact = i / 2 };
+        struct prefix_bench_options options = choose_layers(i % 3);
+        options.exact = i / 3;
         struct world worlds[THREADS];
         pthread_t threads[THREADS];
         choose_limits(&options, 3);

@@ -448,7 +448,8 @@ static void engine_room_and_sequences_take_what_was_computed(void **state)
             if (at < 100) tiny_must(mf_sequence_checkpoint(sequence, &why), &why);
         }
         uint64_t expected =
-            engine_sequence_bytes(&t.model->model.config, t.engine->backend->kv_format, TOKENS);
+            engine_sequence_bytes(&t.model->model.config, t.engine->backend->kv_format, TOKENS,
+                                  t.model->room.sizes.chunk_rows);
         state_pool_trim(&t.model->room.pool);
         uint64_t taken = t.heap.live_bytes - before;
         assert_true(taken <= expected + 4096); /* the handle */

@@ -146,8 +146,9 @@ static void every_flipped_bit_is_found(void **state)
 static void another_model_is_refused_by_name(void **state)
 {
     (void)state;
-    struct tiny_engine t, others[3];
-    struct tiny_shape seeded = tiny_standard;
+    struct tiny_engine t, others[5];
+    struct tiny_shape seeded = tiny_standard, fewer = tiny_standard;
+    mf_model_options chosen = { .struct_size = sizeof chosen, .experts_per_token = 1 };
     int32_t tokens[TOKENS];
     size_t count;
     mf_error why = { 0 };
@@ -156,11 +157,18 @@ static void another_model_is_refused_by_name(void **state)
     open_with(&others[0], &tiny_affine, "cpu");
     open_with(&others[1], &seeded, "cpu"); /* the same shapes */
     open_as(&others[2], &tiny_standard, "reference", "f16", NULL);
+    fewer.experts_per_token = 1; /* in the config, and as an option */
+    open_with(&others[3], &fewer, "cpu");
+    tiny_engine_open_as(&others[4], &tiny_standard,
+                        &(mf_engine_options){ .struct_size = sizeof(mf_engine_options),
+                                              .thread_count = 1,
+                                              .backend = "cpu" },
+                        &chosen);
     tiny_tokens(tokens, &t, TOKENS);
     mf_sequence *from = tiny_sequence(&t, 0);
     feed_range(from, tokens, 0, 20);
     void *bytes = save(from, &count);
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < COUNT_OF(others); i++) {
         mf_sequence *sequence = tiny_sequence(&others[i], 0);
         refuses(sequence, bytes, count, MF_ERR_MISMATCH);
         mf_sequence_load(sequence, bytes, count, &why);
@@ -183,7 +191,7 @@ static void another_model_is_refused_by_name(void **state)
     mf_sequence_close(from);
     free(bytes);
     tiny_engine_close(&t);
-    for (int i = 0; i < 3; i++) tiny_engine_close(&others[i]);
+    for (size_t i = 0; i < COUNT_OF(others); i++) tiny_engine_close(&others[i]);
 }
 
 static void another_type_of_keys_and_values_is_refused_by_name(void **state)

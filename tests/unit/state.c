@@ -30,7 +30,8 @@ static void bench_open(struct bench *b, uint32_t interval)
     arena_init(&b->arena, &allocator_heap);
     assert_int_equal(config_parse(&b->config, tiny.config, &b->arena, "tiny", &why), MF_OK);
     assert_int_equal(
-        state_pool_init(&b->pool, &b->heap.allocator, &b->config, KV_F32, UINT64_MAX, &why), MF_OK);
+        state_pool_init(&b->pool, &b->heap.allocator, NULL, &b->config, KV_F32, UINT64_MAX, &why),
+        MF_OK);
     sequence_init(&b->sequence, &b->pool, CAPACITY);
     tiny_model_free(&tiny);
 }
@@ -125,7 +126,8 @@ static void layers_of_a_block_do_not_overlap(void **state)
     struct bench b;
     bench_open(&b, 2);
     const struct state_shape *shape = &b.pool.shape;
-    struct kv_view first = state_kv_view(shape, 0, NULL), second = state_kv_view(shape, 1, NULL);
+    struct kv_view first = state_kv_view(shape, MIXER_ATTENTION, 0, NULL);
+    struct kv_view second = state_kv_view(shape, MIXER_ATTENTION, 1, NULL);
     assert_int_equal(first.keys, 0);
     assert_int_equal(first.values, shape->half_bytes);
     assert_int_equal(second.keys, 2 * shape->half_bytes);
