@@ -102,7 +102,7 @@ def write(directory, m, dtype, seed):
 def main():
     ap = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    plain = sorted(k for k, m in shapes.PRESETS.items() if m["arch"] not in shapes.HYBRID)
+    plain = sorted(k for k, m in shapes.PRESETS.items() if m["arch"] not in shapes.HYBRID + ("gpt-oss",))
     ap.add_argument("--preset", choices=plain, required=True)
     ap.add_argument("--dtype", choices=("BF16", "F16", "FP8"), default="BF16")
     ap.add_argument("--out", required=True, metavar="DIRECTORY")

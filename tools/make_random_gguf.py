@@ -8,9 +8,7 @@ noise.  Standard library only; make_random_mlx.py writes the same shapes as an
 MLX directory.
 
     make_random_gguf.py --preset qwen3-30b-a3b --out full.gguf
-    make_random_gguf.py --preset qwen3-30b-a3b --layers 8 --out short.gguf
-    make_random_gguf.py --preset tiny-qwen35moe --quant mixed --out tiny.gguf
-    make_random_gguf.py --preset tiny-qwen3next --quant q3_k --out tiny.gguf
+    make_random_gguf.py --preset tiny-gpt-oss --quant mxfp4 --out tiny.gguf
     make_random_gguf.py --preset tiny-qwen3moe --split 3 --out tiny.gguf
     make_random_gguf.py --preset deepseek-v3 --layers 6 --dry-run
     make_random_gguf.py --check some.gguf          # re-read what was written
@@ -45,7 +43,7 @@ import time
 from array import array
 
 from random_shapes import (ATT_GAIN, DEFAULT_PRESET, HYBRID, OUT_GAIN, PRESETS,
-                           byte_pairs)
+                           attention_heads, byte_pairs, has_window)
 
 # --------------------------------------------------------------------------
 # GGUF constants
@@ -73,7 +71,7 @@ TYPES = {
 }
 TYPE_BY_ID = {v[0]: k for k, v in TYPES.items()}
 
-# q4_0, q4_k_m and mixed choose by tensor; the others give every matrix one type
+# q4_0, q4_k_m, mixed and gpt-oss's mxfp4 choose by tensor; the others give every matrix one type
 FILE_TYPE = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8,
              "q5_1": 9, "q2_k": 10, "q3_k": 11, "q4_k": 14, "q4_k_m": 15,
              "q5_k": 16, "q6_k": 18, "iq4_nl": 25, "iq4_xs": 30, "bf16": 32,
@@ -103,7 +101,7 @@ def metadata(m, quant, name, align):
     def f(key, val):
         kv.append((f"{a}.{key}", F32KV, val))
 
-    u("block_count", m["layers"])
+    u("block_count", m["layers"] + m.get("nextn", 0))
     u("context_length", m["ctx"])
     u("embedding_length", m["embd"])
     u("attention.head_count", m["heads"])
@@ -115,7 +113,22 @@ def metadata(m, quant, name, align):
     if "ff" in m:
         u("feed_forward_length", m["ff"])
 
-    if a == "qwen3moe" or a in HYBRID:
+    if a == "gemma4":
+        windows = [has_window(m, i) for i in range(m["layers"])]
+        kv.append((f"{a}.attention.head_count_kv", ARR,
+                   (I32, [attention_heads(m, i)[0] for i in range(m["layers"])])))
+        kv.append((f"{a}.attention.sliding_window_pattern", ARR, (BOOL, windows)))
+        u("attention.sliding_window", m["window"])
+        u("attention.shared_kv_layers", 0)
+        u("embedding_length_per_layer_input", 0)
+        for part in "key", "value":
+            u(f"attention.{part}_length", m["full_head_dim"])
+            u(f"attention.{part}_length_swa", m["head_dim"])
+        u("rope.dimension_count", m["full_head_dim"])
+        u("rope.dimension_count_swa", m["head_dim"])
+        f("rope.freq_base_swa", m["window_theta"])
+        f("final_logit_softcapping", m["cap"])
+    elif "head_dim" in m:
         u("attention.head_count_kv", m["kv_heads"])
         u("attention.key_length", m["head_dim"])
         u("attention.value_length", m["head_dim"])
@@ -152,18 +165,35 @@ def metadata(m, quant, name, align):
         if m.get("groups"):
             u("expert_group_count", m["groups"])
             u("expert_group_used_count", m["groups_used"])
-        if m.get("yarn"):
-            kv.append((f"{a}.rope.scaling.type", STR, "yarn"))
-            f("rope.scaling.factor", m["yarn"]["factor"])
-            u("rope.scaling.original_context_length", m["yarn"]["orig"])
-            f("rope.scaling.yarn_log_multiplier", m["yarn"]["log_mul"])
-    return kv + vocabulary(a, m["vocab"])
+        if m.get("nextn"):
+            u("nextn_predict_layers", m["nextn"])
+    if a == "gpt-oss":
+        u("attention.sliding_window", m["window"])
+    if a in ("glm4moe", "minimax-m2"):
+        u("rope.dimension_count", m["n_rot"])
+        u("expert_gating_func", m["gating"])
+    if a == "glm4moe":
+        u("leading_dense_block_count", m["dense_lead"])
+        u("expert_shared_count", m["shared"])
+        f("expert_weights_scale", m["scale"])
+        kv.append((f"{a}.expert_weights_norm", BOOL, m["norm"]))
+        u("nextn_predict_layers", m["nextn"])
+    if m.get("yarn"):
+        kv.append((f"{a}.rope.scaling.type", STR, "yarn"))
+        f("rope.scaling.factor", m["yarn"]["factor"])
+        u("rope.scaling.original_context_length", m["yarn"]["orig"])
+        for key in "yarn_log_multiplier", "yarn_beta_fast", "yarn_beta_slow":
+            if key in m["yarn"]:
+                f(f"rope.scaling.{key}", m["yarn"][key])
+    return kv + vocabulary(m.get("vocabulary", a), m["vocab"])
 
 
-def vocabulary(arch, size):
-    v = byte_pairs(arch, size)
+def vocabulary(kind, size):
+    v = byte_pairs(kind, size)
     pre = {"qwen3moe": "qwen2", "qwen3next": "qwen2", "qwen35moe": "qwen35",
-           "deepseek2": "deepseek-v3"}[arch]
+           "deepseek2": "deepseek-v3", "glm": "glm4", "minimax-m2": "minimax-m2",
+           "gpt-oss": "gpt-4o",
+           "gemma4": "qwen2"}[kind]     # Gemma's own way to cut texts is no byte-level BPE
     kv = [("tokenizer.ggml.model", STR, "gpt2"),
           ("tokenizer.ggml.pre", STR, pre),
           ("tokenizer.ggml.tokens", ARR, (STR, v["tokens"])),
@@ -173,7 +203,10 @@ def vocabulary(arch, size):
           ("tokenizer.ggml.eos_token_id", U32, v["eos"]),
           ("tokenizer.ggml.padding_token_id", U32, v["pad"]),
           ("tokenizer.ggml.add_bos_token", BOOL, False)]
-    if arch != "deepseek2":
+    if kind == "glm":
+        for key, token in ("eot", "<|user|>"), ("eom", "<|observation|>"):
+            kv.append((f"tokenizer.ggml.{key}_token_id", U32, v["tokens"].index(token)))
+    if kind not in ("deepseek2", "glm", "minimax-m2", "gemma4", "gpt-oss"):
         kv.append(("tokenizer.chat_template", STR,
                    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
                    "{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -183,7 +216,7 @@ def vocabulary(arch, size):
 
 # --------------------------------------------------------------------------
 # tensors: (name, shape with the fastest dimension first, filling)
-# filling: ("ones",) | ("w", gain) | ("gauss", std) | ("uniform", lo, hi)
+# filling: ("ones",) | ("turning", pairs that turn) | ("w", gain) | ("gauss", std) | ("uniform", lo, hi)
 
 
 def tensors(m):
@@ -191,7 +224,11 @@ def tensors(m):
     W, OUT, ATT = ("w", 1.0), ("w", OUT_GAIN), ("w", m.get("attention_gain", ATT_GAIN))
     ONE = ("ones",)
     router = ("gauss", 1.0 / math.sqrt(e))
-    out = [("token_embd.weight", [e, m["vocab"]], ("w", math.sqrt(e)))]
+    own = a == "gemma4"            # the embedding is scaled by sqrt(e), and is the head
+    out = [("token_embd.weight", [e, m["vocab"]], W if own else ("w", math.sqrt(e)))]
+    if own:
+        half = m["full_head_dim"] // 2
+        out.append(("rope_freqs.weight", [half], ("turning", int(m["turning"] * half))))
 
     def moe(p):
         x, fe = m["experts"], m["ff_exp"]
@@ -199,14 +236,47 @@ def tensors(m):
         out.append((p + "ffn_gate_exps.weight", [e, fe, x], W))
         out.append((p + "ffn_up_exps.weight", [e, fe, x], W))
         out.append((p + "ffn_down_exps.weight", [fe, e, x], OUT))
+        if a == "gpt-oss":
+            for name, shape in (("gate_inp", [x]), ("gate_exps", [fe, x]), ("up_exps", [fe, x]),
+                                ("down_exps", [e, x])):
+                out.append((p + f"ffn_{name}.bias", shape, ("gauss", 0.3)))
+
+    def gemma(p):
+        x, fe, spread = m["experts"], m["ff_exp"], ("uniform", 0.5, 1.5)
+        for norm in ("ffn_norm", "post_ffw_norm_1", "pre_ffw_norm_2", "post_ffw_norm_2",
+                     "post_ffw_norm", "post_attention_norm"):
+            out.append((p + norm + ".weight", [e], spread))
+        out.append((p + "layer_output_scale.weight", [1], spread))
+        out.append((p + "ffn_gate_inp.weight", [e, x], ("gauss", 1.0)))
+        out.append((p + "ffn_gate_inp.scale", [e], spread))
+        out.append((p + "ffn_gate_up_exps.weight", [e, 2 * fe, x], W))
+        out.append((p + "ffn_down_exps.weight", [fe, e, x], OUT))
+        out.append((p + "ffn_down_exps.scale", [x], spread))
+        dense(p)
 
     def shared(p, fs):
         out.append((p + "ffn_gate_shexp.weight", [e, fs], W))
         out.append((p + "ffn_up_shexp.weight", [e, fs], W))
         out.append((p + "ffn_down_shexp.weight", [fs, e], OUT))
 
-    for i in range(m["layers"]):
+    def routed(p):
+        moe(p)
+        if m["gating"] == 2:
+            out.append((p + "exp_probs_b.bias", [m["experts"]], ("gauss", 0.01)))
+        if m.get("shared"):
+            shared(p, m["ff_exp"] * m["shared"])
+
+    def dense(p):
+        out.append((p + "ffn_gate.weight", [e, m["ff"]], W))
+        out.append((p + "ffn_up.weight", [e, m["ff"]], W))
+        out.append((p + "ffn_down.weight", [m["ff"], e], OUT))
+
+    for i in range(m["layers"] + m.get("nextn", 0)):
         p = f"blk.{i}."
+        if i >= m["layers"]:       # for multi-token prediction
+            out.append((p + "nextn.eh_proj.weight", [2 * e, e], W))
+            for norm in "enorm", "hnorm", "shared_head_norm":
+                out.append((p + f"nextn.{norm}.weight", [e], ONE))
         out.append((p + "attn_norm.weight", [e], ONE))
         if a == "deepseek2":
             h, kl, rot = m["heads"], m["kv_lora"], m["n_rot"]
@@ -223,16 +293,7 @@ def tensors(m):
             out.append((p + "attn_v_b.weight", [kl, m["v_dim"], h], W))
             out.append((p + "attn_output.weight", [h * m["v_dim"], e], ATT))
             out.append((p + "ffn_norm.weight", [e], ONE))
-            if i < m["dense_lead"]:
-                out.append((p + "ffn_gate.weight", [e, m["ff"]], W))
-                out.append((p + "ffn_up.weight", [e, m["ff"]], W))
-                out.append((p + "ffn_down.weight", [m["ff"], e], OUT))
-            else:
-                moe(p)
-                if m["gating"] == 2:
-                    out.append((p + "exp_probs_b.bias", [m["experts"]],
-                                ("gauss", 0.01)))
-                shared(p, m["ff_exp"] * m["shared"])
+            (dense if i < m["dense_lead"] else routed)(p)
             continue
 
         linear = a in HYBRID and (i + 1) % m["interval"] != 0
@@ -253,25 +314,44 @@ def tensors(m):
             out.append((p + "ssm_norm.weight", [d], ONE))
             out.append((p + "ssm_out.weight", [val, e], OUT))
         else:
-            hd, h, hkv = m["head_dim"], m["heads"], m["kv_heads"]
+            h, (hkv, hd) = m["heads"], attention_heads(m, i)
             nq = h * hd * (2 if a in HYBRID else 1)        # query and its gate
             out.append((p + "attn_q.weight", [e, nq], W))
             out.append((p + "attn_k.weight", [e, hkv * hd], W))
-            out.append((p + "attn_v.weight", [e, hkv * hd], W))
-            out.append((p + "attn_q_norm.weight", [hd], ONE))
-            out.append((p + "attn_k_norm.weight", [hd], ONE))
+            if a != "gemma4" or has_window(m, i):    # else values are keys
+                out.append((p + "attn_v.weight", [e, hkv * hd], W))
+            if m.get("bias"):
+                for name, width in ("q", nq), ("k", hkv * hd), ("v", hkv * hd):
+                    out.append((p + f"attn_{name}.bias", [width], ("gauss", 0.3)))
+            qk_norm = m.get("qk_norm", "heads")
+            if qk_norm:
+                q, k = (h, hkv) if qk_norm == "whole" else (1, 1)
+                near = hd ** -0.25     # of gemma4, whose scores have no other scale
+                unit = ("uniform", 0.7 * near, 1.3 * near) if a == "gemma4" else ONE
+                out.append((p + "attn_q_norm.weight", [q * hd], unit))
+                out.append((p + "attn_k_norm.weight", [k * hd], unit))
             out.append((p + "attn_output.weight", [h * hd, e], ATT))
+            if a == "gpt-oss":
+                out.append((p + "attn_output.bias", [e], ("gauss", 0.1)))
+                out.append((p + "attn_sinks.weight", [h], ("gauss", 1.0)))
         if a in HYBRID:
             out.append((p + "post_attention_norm.weight", [e], ONE))
             moe(p)
             out.append((p + "ffn_gate_inp_shexp.weight", [e], router))
             shared(p, m["ff_shexp"])
+        elif a == "glm4moe":
+            out.append((p + "post_attention_norm.weight", [e], ONE))
+            (dense if i < m["dense_lead"] else routed)(p)
+        elif a == "gemma4":
+            gemma(p)
         else:
-            out.append((p + "ffn_norm.weight", [e], ONE))
-            moe(p)
+            norm = "post_attention_norm" if a == "gpt-oss" else "ffn_norm"
+            out.append((p + norm + ".weight", [e], ONE))
+            (routed if a == "minimax-m2" else moe)(p)
 
     out.append(("output_norm.weight", [e], ONE))
-    out.append(("output.weight", [e, m["vocab"]], W))
+    if not own:
+        out.append(("output.weight", [e, m["vocab"]], W))
     return out
 
 
@@ -305,6 +385,8 @@ def pick_type(name, shape, m, quant, attn_v_index):
             t = "Q5_K"
         elif "ffn_down" in name and more_bits(layer, n):
             t = "Q6_K"
+    elif quant == "mxfp4" and m["arch"] == "gpt-oss":     # as it is published
+        t = "MXFP4" if "exps" in name else "Q8_0"
     elif quant == "mixed":    # every type somewhere, for loader tests
         if name == "token_embd.weight":
             t = "Q8_0"
@@ -439,6 +521,9 @@ class Noise:
         if kind == "ones":
             yield struct.pack("<f", 1.0) * count
             return
+        if kind == "turning":
+            yield struct.pack(f"<{count}f", *([1.0] * filling[1] + [1e30] * (count - filling[1])))
+            return
         if kind == "uniform":
             lo, hi = filling[1:]
             yield array("f", (self.rng.uniform(lo, hi)
@@ -475,8 +560,8 @@ def enc_value(t, v):
         head = struct.pack("<IQ", et, len(items))
         if et == STR:
             return head + b"".join(map(enc_str, items))
-        return head + struct.pack(f"<{len(items)}{'i' if et == I32 else 'I'}",
-                                  *items)
+        kind = {I32: "i", BOOL: "?"}.get(et, "I")
+        return head + struct.pack(f"<{len(items)}{kind}", *items)
     return struct.pack({U16: "<H", U32: "<I", I32: "<i", F32KV: "<f", BOOL: "<?"}[t], v)
 
 
@@ -580,7 +665,7 @@ def show(m, quant):
         by[t][2] += size
         total += size
         params += c
-        if "_exps" in name:
+        if "_exps." in name:
             exps += size
             active += size * m["used"] // m["experts"]
         elif name != "token_embd.weight":
@@ -637,6 +722,8 @@ def check(path):
         for tn, shape, t, off in infos:
             _, elems, bs = TYPES[t]
             n = math.prod(shape) // elems
+            if tn == "rope_freqs.weight":          # 1 or 1e30
+                continue
             end = max(end, data + off + n * bs)
             for _ in range(16):
                 f.seek(data + off + random.randrange(n) * bs)

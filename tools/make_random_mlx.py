@@ -32,11 +32,12 @@ import random_shapes as shapes
 
 def modules(m, split_kv_b=True):
     a, e = m["arch"], m["embd"]
-    prefix = {"qwen35moe": "language_model."}.get(a, "")
-    out = [(prefix + "model.embed_tokens", [m["vocab"], e], ("w", math.sqrt(e)))]
+    prefix = {"qwen35moe": "language_model.", "gemma4": "language_model."}.get(a, "")
+    gain = 1.0 if a == "gemma4" else math.sqrt(e)     # which scales it when it is used
+    out = [(prefix + "model.embed_tokens", [m["vocab"], e], ("w", gain))]
 
-    def norm(name, size):
-        out.append((name, [size], ("raw", "BF16", 1.0, 1.0)))
+    def norm(name, size, weight=1.0):
+        out.append((name, [size], ("raw", "BF16", weight, weight)))
 
     def linear(name, rows, cols, gain=1.0, bits=None):
         out.append((name, [rows, cols], ("w", gain), bits))
@@ -56,18 +57,47 @@ def modules(m, split_kv_b=True):
         elif a in shapes.HYBRID and (i + 1) % m["interval"] != 0:
             linear_attention(m, p + "linear_attn.", linear, norm, out)
         else:
-            d, twice = m["head_dim"], 2 if a in shapes.HYBRID else 1
+            (kv, d), twice = shapes.attention_heads(m, i), 2 if a in shapes.HYBRID else 1
             linear(p + "self_attn.q_proj", m["heads"] * d * twice, e)
-            linear(p + "self_attn.k_proj", m["kv_heads"] * d, e)
-            linear(p + "self_attn.v_proj", m["kv_heads"] * d, e)
+            linear(p + "self_attn.k_proj", kv * d, e)
+            if a != "gemma4" or shapes.has_window(m, i):
+                linear(p + "self_attn.v_proj", kv * d, e)
             linear(p + "self_attn.o_proj", e, m["heads"] * d, shapes.ATT_GAIN)
-            norm(p + "self_attn.q_norm", d)
-            norm(p + "self_attn.k_norm", d)
-        if a == "deepseek2" and i < m["dense_lead"]:
+            qk_norm = m.get("qk_norm", "heads")
+            if qk_norm:
+                whole = qk_norm == "whole"
+                near = d ** -0.25 if a == "gemma4" else 1.0    # scores have no other scale
+                norm(p + "self_attn.q_norm", d * (m["heads"] if whole else 1), near)
+                norm(p + "self_attn.k_norm", d * (m["kv_heads"] if whole else 1), near)
+            for name in "qkv" if m.get("bias") else "":
+                out.append((p + f"self_attn.{name}_proj.bias",
+                            [d * m["heads" if name == "q" else "kv_heads"]],
+                            ("raw", "BF16", -0.5, 0.5)))
+        if i < m.get("dense_lead", 0):
             swiglu(p + "mlp.", m["ff"])
             continue
+        if a == "gemma4":
+            for name in ("pre_feedforward", "pre_feedforward_2", "post_feedforward",
+                         "post_feedforward_1", "post_feedforward_2"):
+                part, _, number = name.partition("d_")
+                norm(p + (part + "d_layernorm_" + number if number else name + "_layernorm"), e)
+            out.append((p + "layer_scalar", [1], ("raw", "BF16", 0.5, 1.0)))
+            linear(p + "router.proj", m["experts"], e, math.sqrt(e), bits=8)
+            out.append((p + "router.scale", [e], ("raw", "BF16", 0.5, 1.5)))
+            out.append((p + "router.per_expert_scale", [m["experts"]],
+                        ("raw", "BF16", 0.5, 1.5)))
+            swiglu(p + "experts.switch_glu.", m["ff_exp"], m["experts"])
+            swiglu(p + "mlp.", m["ff"])
+            continue
+        if a == "minimax-m2":
+            block = p + "block_sparse_moe."
+            swiglu(block + "switch_mlp.", m["ff_exp"], m["experts"])
+            linear(block + "gate", m["experts"], e, bits=8)
+            out.append((block + "e_score_correction_bias", [m["experts"]],
+                        ("raw", "F32", -0.01, 0.01)))
+            continue
         swiglu(p + "mlp.switch_mlp.", m["ff_exp"], m["experts"])
-        if a == "deepseek2":
+        if a in ("deepseek2", "glm4moe"):
             spread = math.sqrt(3.0 / e)
             out.append((p + "mlp.gate", [m["experts"], e], ("raw", "BF16", -spread, spread)))
             if m["gating"] == 2:
@@ -80,7 +110,8 @@ def modules(m, split_kv_b=True):
             swiglu(p + "mlp.shared_expert.", m["ff_shexp"])
             linear(p + "mlp.shared_expert_gate", 1, e, bits=8)
     norm(prefix + "model.norm", e)
-    linear(prefix + "lm_head", m["vocab"], e)
+    if a != "gemma4":
+        linear(prefix + "lm_head", m["vocab"], e)
     return out
 
 
@@ -120,7 +151,8 @@ def linear_attention(m, p, linear, norm, out):
     linear(p + "out_proj", e, value, shapes.OUT_GAIN)
 
 
-NO_SUFFIX = ("dt_bias", "A_log", "e_score_correction_bias")
+NO_SUFFIX = ("dt_bias", "A_log", "e_score_correction_bias", "_proj.bias", "layer_scalar",
+             "router.scale", "router.per_expert_scale")
 
 # --------------------------------------------------------------------------
 # config.json and tokenizer.json
@@ -147,11 +179,50 @@ def config(m, quantization, eos, bos):
                    topk_method="noaux_tc" if m["gating"] == 2 else "greedy")
         if m["gating"] == 1:
             own.update(model_type="deepseek_v2", architectures=["DeepseekV2ForCausalLM"])
+        if m.get("model_type") == "glm4_moe_lite":
+            own.update(model_type="glm4_moe_lite", architectures=["Glm4MoeLiteForCausalLM"],
+                       partial_rotary_factor=1.0, num_nextn_predict_layers=1)
+            own.pop("scoring_func")
         if m.get("yarn"):
-            scale = m["yarn"]["log_mul"] * 10
+            scale = m["yarn"]["yarn_log_multiplier"] * 10
             own["rope_scaling"] = dict(type="yarn", factor=m["yarn"]["factor"], beta_fast=32,
                                        beta_slow=1, mscale=scale, mscale_all_dim=scale,
                                        original_max_position_embeddings=m["yarn"]["orig"])
+    elif a == "glm4moe":
+        own = dict(model_type="glm4_moe", architectures=["Glm4MoeForCausalLM"],
+                   num_key_value_heads=m["kv_heads"], head_dim=m["head_dim"],
+                   intermediate_size=m["ff"], attention_bias=m["bias"],
+                   use_qk_norm=m["qk_norm"] is not None,
+                   partial_rotary_factor=m["n_rot"] / m["head_dim"],
+                   first_k_dense_replace=m["dense_lead"], n_routed_experts=m["experts"],
+                   n_shared_experts=m["shared"], n_group=1, topk_group=1,
+                   norm_topk_prob=m["norm"], routed_scaling_factor=m["scale"],
+                   num_nextn_predict_layers=1)
+    elif a == "minimax-m2":
+        own = dict(model_type="minimax_m2", architectures=["MiniMaxM2ForCausalLM"],
+                   num_key_value_heads=m["kv_heads"], head_dim=m["head_dim"],
+                   intermediate_size=m["ff_exp"], num_local_experts=m["experts"],
+                   rotary_dim=m["n_rot"], scoring_func="sigmoid", use_qk_norm=True,
+                   use_routing_bias=True, qk_norm_type="per_layer", shared_intermediate_size=0,
+                   attn_type_list=[1] * m["layers"], num_mtp_modules=3)
+        common.pop("moe_intermediate_size")
+    elif a == "gemma4":
+        own = dict(model_type="gemma4_text", num_key_value_heads=m["kv_heads"],
+                   head_dim=m["head_dim"], global_head_dim=m["full_head_dim"],
+                   num_global_key_value_heads=m["full_kv_heads"], attention_k_eq_v=True,
+                   intermediate_size=m["ff"], num_experts=m["experts"], top_k_experts=m["used"],
+                   enable_moe_block=True, hidden_activation="gelu_pytorch_tanh",
+                   final_logit_softcapping=m["cap"], hidden_size_per_layer_input=0,
+                   num_kv_shared_layers=0, sliding_window=m["window"],
+                   layer_types=["sliding_attention" if shapes.has_window(m, i)
+                                else "full_attention" for i in range(m["layers"])],
+                   tie_word_embeddings=True, rope_parameters=dict(
+                       full_attention=dict(rope_type="proportional", rope_theta=m["theta"],
+                                           partial_rotary_factor=m["turning"]),
+                       sliding_attention=dict(rope_type="default",
+                                              rope_theta=m["window_theta"])))
+        for unused in "hidden_act", "rope_theta", "rope_scaling", "num_experts_per_tok":
+            common.pop(unused)
     else:
         own = dict(num_key_value_heads=m["kv_heads"], head_dim=m["head_dim"],
                    num_experts=m["experts"], norm_topk_prob=True, decoder_sparse_step=1,
@@ -174,6 +245,9 @@ def config(m, quantization, eos, bos):
             mrope_section=m["sections"][:3], partial_rotary_factor=m["n_rot"] / m["head_dim"]))
         result = dict(model_type="qwen3_5_moe", tie_word_embeddings=False, text_config=result,
                       architectures=["Qwen3_5MoeForConditionalGeneration"])
+    if a == "gemma4":
+        result = dict(model_type="gemma4", tie_word_embeddings=True, text_config=result,
+                      eos_token_id=eos, architectures=["Gemma4ForConditionalGeneration"])
     return {**result, "quantization": quantization, "quantization_config": quantization}
 
 
@@ -183,7 +257,7 @@ QWEN_SPLIT = ("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}
 
 def tokenizer(m):
     """tokenizer.json, the end of text and the beginning, as numbers."""
-    v = shapes.byte_pairs(m["arch"], m["vocab"])
+    v = shapes.byte_pairs(m.get("vocabulary", m["arch"]), m["vocab"])
     tokens = v["tokens"]
     special = [i for i, t in enumerate(v["types"]) if t == 3]
     level = dict(type="ByteLevel", add_prefix_space=False, trim_offsets=False, use_regex=False)
@@ -327,7 +401,8 @@ def write(directory, m, bits, group, scales, shards, seed, split_kv_b):
 def main():
     ap = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--preset", choices=sorted(shapes.PRESETS), required=True)
+    written = [name for name, m in shapes.PRESETS.items() if m["arch"] != "gpt-oss"]
+    ap.add_argument("--preset", choices=sorted(written), required=True)
     ap.add_argument("--out", required=True, metavar="DIRECTORY")
     ap.add_argument("--bits", type=int, choices=(2, 3, 4, 5, 6, 8), default=4)
     ap.add_argument("--group", type=int, choices=(32, 64, 128), default=64)

@@ -87,6 +87,8 @@ struct case_op {
     bool has_rows, has_weight; /* m counts; format counts */
     bool in_place;             /* `out` begins as a copy of in[0] */
     bool in_parts;             /* rows of activations in parts, in order, have the same bits */
+    bool windowed;             /* attention in a window, with sinks */
+    bool q8;                   /* attention over a cache of bytes with scales */
     bool on_matrix;            /* works on the matrix unit, in a set that has one */
     unsigned fills;            /* bit set of fills that in_double covers */
     /* With a weight: m and x_rows.  Else shapes to try instead of the usual ones, or NULL. */

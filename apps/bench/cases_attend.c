@@ -1,8 +1,10 @@
-/* cases_attend.c: attention over a cache of f16 (kernels/attention/attention.h).
+/* cases_attend.c: attention over a cache of f16 or q8 (kernels/attention/attention.h).
  *
  * n is the width of keys and queries, m that of values.  Bounds are relative to the largest
  * result: f32 sets differ by rounding, a matrix unit rounds queries, keys, weights and
- * values to bf16.  Positions of the cache that no row may see are NaN. */
+ * values to bf16.  Positions of the cache that no row may see are NaN.
+ *
+ * in[3], where a case has a window: a sink for each row, and the window is WINDOW positions. */
 #include "bench/cases.h"
 
 #include <math.h>
@@ -12,6 +14,19 @@
 static float scale_of(const struct kernel_case *what)
 {
     return (float)(1.0 / sqrt((double)what->n));
+}
+
+enum { WINDOW = 80 };
+
+static size_t window_of(const struct kernel_case *what)
+{
+    return what->op->windowed ? WINDOW : 0;
+}
+
+static size_t first_of(const struct kernel_case *what, size_t end)
+{
+    size_t window = window_of(what);
+    return window > 0 && end > window ? end - window : 0;
 }
 
 static const double bound_f32 = 1e-5;
@@ -28,51 +43,95 @@ static size_t pages_of(const struct kernel_case *what)
     return (what->depth + ATTEND_TILE - 1) / ATTEND_TILE;
 }
 
+/* 64 positions of one head, `width` numbers from one position to the next. */
+static size_t page_bytes(const struct kernel_case *what, size_t width)
+{
+    size_t numbers = width * ATTEND_TILE;
+    if (!what->op->q8) return numbers * sizeof(uint16_t);
+    return numbers + q8_groups(width) * ATTEND_TILE * sizeof(uint16_t);
+}
+
 static size_t cache_bytes(const struct kernel_case *what)
 {
-    return what->depth * (what->n + what->m) * sizeof(uint16_t);
+    return what->depth * (page_bytes(what, what->n) + page_bytes(what, what->m)) / ATTEND_TILE;
 }
 
 /* Values of one position may lie in something wider where one row is decoded. */
 static size_t value_stride(const struct kernel_case *what)
 {
-    bool decodes = what->x_rows == what->heads;
+    bool decodes = what->x_rows == what->heads && !what->op->q8;
     return what->m + (decodes && what->m % 16 != 0 ? 3 : 0);
 }
 
 struct cache {
-    uint16_t *keys, *values; /* pages */
+    int8_t *keys, *values; /* pages */
     const void **key_pages, **value_pages;
 };
 
 static struct cache cut_cache(struct case_cutter *cutter, const struct kernel_case *what)
 {
-    size_t pages = pages_of(what), cells = pages * ATTEND_TILE;
+    size_t pages = pages_of(what);
     struct cache c;
-    c.keys = case_cut(cutter, cells * what->n * sizeof *c.keys);
-    c.values = case_cut(cutter, cells * value_stride(what) * sizeof *c.values);
+    c.keys = case_cut(cutter, pages * page_bytes(what, what->n));
+    c.values = case_cut(cutter, pages * page_bytes(what, value_stride(what)));
     c.key_pages = case_cut(cutter, pages * sizeof *c.key_pages);
     c.value_pages = case_cut(cutter, pages * sizeof *c.value_pages);
     return c;
 }
 
-/* in[0]: keys [depth][n]; in[1]: values [depth][m] */
-static void fill_cache(const struct cache *c, const struct case_task *t)
+/* The page of position p; its numbers are bytes or, unless the case is of q8, halves. */
+static struct q8_tile tile_of(const struct kernel_case *what, const struct cache *c, bool keys,
+                              size_t p)
 {
-    size_t n = t->what.n, m = t->what.m, stride = value_stride(&t->what);
-    size_t cells = pages_of(&t->what) * ATTEND_TILE;
-    memset(c->keys, 0xff, cells * n * sizeof *c->keys); /* NaN */
-    memset(c->values, 0xff, cells * stride * sizeof *c->values);
-    for (size_t p = 0; p < t->what.depth; p++) {
-        size_t page = p / ATTEND_TILE * ATTEND_TILE, cell = p % ATTEND_TILE;
-        for (size_t i = 0; i < n; i++)
-            c->keys[page * n + i * ATTEND_TILE + cell] = f16_from_f32(t->in[0][p * n + i]);
-        for (size_t i = 0; i < m; i++)
-            c->values[(page + cell) * stride + i] = f16_from_f32(t->in[1][p * m + i]);
+    size_t width = keys ? what->n : value_stride(what), page = p / ATTEND_TILE;
+    return (struct q8_tile){ (keys ? c->keys : c->values) + page * page_bytes(what, width), width,
+                             keys };
+}
+
+static size_t place_in(const struct q8_tile *tile, size_t p, size_t channel)
+{
+    size_t cell = p % ATTEND_TILE;
+    return tile->by_channel ? channel * ATTEND_TILE + cell : cell * tile->width + channel;
+}
+
+static double number_of(const struct kernel_case *what, const struct q8_tile *tile, size_t p,
+                        size_t channel)
+{
+    size_t place = place_in(tile, p, channel), group = channel / Q8_GROUP;
+    if (!what->op->q8)
+        return (double)f32_from_f16(((const uint16_t *)(const void *)tile->numbers)[place]);
+    return tile->numbers[place] *
+           (double)f32_from_f16(q8_scales(tile)[group * ATTEND_TILE + p % ATTEND_TILE]);
+}
+
+static void store_position(const struct kernels *k, const struct kernel_case *what,
+                           const struct q8_tile *tile, size_t p, const float *x, size_t count)
+{
+    if (what->op->q8) {
+        k->attend->store_q8(tile, p % ATTEND_TILE, x);
+        return;
     }
-    for (size_t page = 0; page < pages_of(&t->what); page++) {
-        c->key_pages[page] = c->keys + page * ATTEND_TILE * n;
-        c->value_pages[page] = c->values + page * ATTEND_TILE * stride;
+    uint16_t *numbers = (uint16_t *)(void *)tile->numbers;
+    for (size_t i = 0; i < count; i++) numbers[place_in(tile, p, i)] = f16_from_f32(x[i]);
+}
+
+/* in[0]: keys [depth][n]; in[1]: values [depth][m] */
+static void fill_cache(const struct cache *c, const struct kernels *k, const struct case_task *t)
+{
+    const struct kernel_case *what = &t->what;
+    size_t pages = pages_of(what), key_bytes = page_bytes(what, what->n);
+    size_t value_bytes = page_bytes(what, value_stride(what));
+    memset(c->keys, 0xff, pages * key_bytes); /* NaN */
+    memset(c->values, 0xff, pages * value_bytes);
+    size_t seen = what->depth + 1 - what->x_rows / what->heads;
+    for (size_t p = first_of(what, seen); p < what->depth; p++) {
+        struct q8_tile keys = tile_of(what, c, true, p), values = tile_of(what, c, false, p);
+        store_position(k, what, &keys, p, t->in[0] + p * what->n, what->n);
+        store_position(k, what, &values, p, t->in[1] + p * what->m, what->m);
+    }
+    for (size_t page = 0; page < pages; page++) {
+        c->key_pages[page] = c->keys + page * key_bytes;
+        c->value_pages[page] = c->values + page * value_bytes;
     }
 }
 
@@ -118,7 +177,8 @@ static void measure_prompt(struct case_sizes *out, const struct kernel_case *wha
     struct case_cutter cutter = { 0 };
     cut_prompt(&cutter, what);
     *out = (struct case_sizes){
-        .in = { what->depth * what->n, what->depth * what->m, what->x_rows * what->n },
+        .in = { what->depth * what->n, what->depth * what->m, what->x_rows * what->n,
+                what->op->windowed ? what->x_rows : 0 },
         .out = what->x_rows * what->m,
         .scratch_bytes = cutter.bytes,
         .bytes = cache_bytes(what) + what->x_rows * (what->n + what->m) * sizeof(float),
@@ -130,10 +190,9 @@ static void prepare_prompt(const struct kernels *k, const struct case_task *t)
 {
     struct case_cutter cutter = { t->scratch, 0 };
     struct prompt_scratch s = cut_prompt(&cutter, &t->what);
-    (void)k;
     if (t->x_first > 0) return; /* it is */
     memset(t->scratch, 0xff, t->sizes.scratch_bytes);
-    fill_cache(&s.cache, t);
+    fill_cache(&s.cache, k, t);
     for (size_t r = 0; r < t->what.x_rows; r++) {
         s.queries[r] = t->in[2] + r * t->what.n;
         s.out[r] = t->out + r * t->what.m;
@@ -150,12 +209,15 @@ static void run_prompt(const struct kernels *k, const struct case_task *t)
                                   .row_count = t->x_end - t->x_first,
                                   .queries = s.queries + t->x_first,
                                   .positions = s.positions + t->x_first,
+                                  .window = (uint32_t)window_of(&t->what),
+                                  .sinks = t->what.op->windowed ? t->in[3] + t->x_first : NULL,
                                   .out = s.out + t->x_first,
                                   .scale = scale_of(&t->what),
                                   .memory = s.memory };
     uint32_t seen = s.positions[t->x_end - 1] + 1;
     k->attend->begin(&block);
-    for (uint32_t at = 0; at < seen; at += ATTEND_TILE) {
+    for (uint32_t at = attend_first(&block, 0) / ATTEND_TILE * ATTEND_TILE; at < seen;
+         at += ATTEND_TILE) {
         size_t page = at / ATTEND_TILE;
         struct attend_tile tile = { s.cache.key_pages[page], s.cache.value_pages[page], at,
                                     (uint32_t)min_size(ATTEND_TILE, seen - at) };
@@ -168,23 +230,24 @@ static void run_prompt(const struct kernels *k, const struct case_task *t)
 static void double_row(const struct case_task *t, const struct cache *c, size_t r, size_t seen)
 {
     enum { DEPTH_MAX = 1200 };
-    double weights[DEPTH_MAX], most = -INFINITY, sum = 0;
-    size_t n = t->what.n, m = t->what.m, stride = value_stride(&t->what);
-    for (size_t p = 0; p < seen; p++) {
-        const uint16_t *page = c->key_pages[p / ATTEND_TILE], *key = page + p % ATTEND_TILE;
+    bool windowed = t->what.op->windowed;
+    double weights[DEPTH_MAX], most = windowed ? (double)t->in[3][r] : -HUGE_VAL, sum = 0;
+    size_t n = t->what.n, m = t->what.m, first = first_of(&t->what, seen);
+    for (size_t p = first; p < seen; p++) {
+        struct q8_tile keys = tile_of(&t->what, c, true, p);
         weights[p] = 0;
         for (size_t i = 0; i < n; i++)
-            weights[p] += (double)t->in[2][r * n + i] * (double)f32_from_f16(key[i * ATTEND_TILE]);
+            weights[p] += (double)t->in[2][r * n + i] * number_of(&t->what, &keys, p, i);
         most = fmax(most, weights[p] *= (double)scale_of(&t->what));
     }
-    for (size_t p = 0; p < seen; p++) sum += weights[p] = exp(weights[p] - most);
+    if (windowed) sum = exp((double)t->in[3][r] - most);
+    for (size_t p = first; p < seen; p++) sum += weights[p] = exp(weights[p] - most);
     for (size_t i = 0; i < m; i++) {
         double *out = &t->expected[r * m + i];
         *out = 0;
-        for (size_t p = 0; p < seen; p++) {
-            const uint16_t *page = c->value_pages[p / ATTEND_TILE];
-            const uint16_t *value = page + p % ATTEND_TILE * stride;
-            *out += weights[p] / sum * (double)f32_from_f16(value[i]);
+        for (size_t p = first; p < seen; p++) {
+            struct q8_tile values = tile_of(&t->what, c, false, p);
+            *out += weights[p] / sum * number_of(&t->what, &values, p, i);
         }
     }
 }
@@ -224,7 +287,8 @@ static void measure_decode(struct case_sizes *out, const struct kernel_case *wha
     struct case_cutter cutter = { 0 };
     cut_decode(&cutter, what);
     *out = (struct case_sizes){
-        .in = { what->depth * what->n, what->depth * what->m, what->heads * what->n },
+        .in = { what->depth * what->n, what->depth * what->m, what->heads * what->n,
+                what->op->windowed ? what->heads : 0 },
         .out = what->heads * what->m,
         .scratch_bytes = cutter.bytes,
         .bytes = cache_bytes(what) + what->heads * (what->n + what->m) * sizeof(float),
@@ -236,10 +300,9 @@ static void prepare_decode(const struct kernels *k, const struct case_task *t)
 {
     struct case_cutter cutter = { t->scratch, 0 };
     struct decode_scratch s = cut_decode(&cutter, &t->what);
-    (void)k;
     if (t->x_first > 0) return; /* it is */
     memset(t->scratch, 0xff, t->sizes.scratch_bytes);
-    fill_cache(&s.cache, t);
+    fill_cache(&s.cache, k, t);
 }
 
 /* `pages` pages from `first` on, results in place 0 or 1. */
@@ -252,6 +315,7 @@ static struct attend_stretch stretch_of(const struct case_task *t, const struct 
                                     .key_width = t->what.n,
                                     .value_width = t->what.m,
                                     .value_stride = value_stride(&t->what),
+                                    .q8 = t->what.op->q8,
                                     .keys = s->cache.key_pages + first,
                                     .values = s->cache.value_pages + first,
                                     .count = min_size(pages * ATTEND_TILE, left),
@@ -266,12 +330,23 @@ static void run_decode(const struct kernels *k, const struct case_task *t)
 {
     struct case_cutter cutter = { t->scratch, 0 };
     struct decode_scratch s = cut_decode(&cutter, &t->what);
-    struct attend_stretch all = stretch_of(t, &s, 0, 1, 0);
+    size_t first = first_of(&t->what, t->what.depth), page = first / ATTEND_TILE;
+    struct attend_stretch all = stretch_of(t, &s, page, 1, 0);
+    all.hidden = first % ATTEND_TILE;
     k->attend->stretch(&all);
-    for (size_t at = 1, pages = 2; at < pages_of(&t->what); at += pages, pages *= 2) {
+    for (size_t at = page + 1, pages = 2; at < pages_of(&t->what); at += pages, pages *= 2) {
         struct attend_stretch next = stretch_of(t, &s, at, pages, 1);
         k->attend->stretch(&next);
         k->attend->join(&all, &next);
+    }
+    if (t->what.op->windowed) {
+        struct attend_stretch sinks = stretch_of(t, &s, page, 1, 1);
+        for (size_t h = 0; h < all.heads; h++) {
+            sinks.greatest[h] = t->in[3][t->x_first + h] / all.scale;
+            sinks.weight_sums[h] = 1.0f;
+        }
+        memset(sinks.sums, 0, all.heads * all.value_width * sizeof *sinks.sums);
+        k->attend->join(&all, &sinks);
     }
     for (size_t i = 0; i < all.heads * all.value_width; i++)
         t->out[t->x_first * t->what.m + i] = all.sums[i] / all.weight_sums[i / all.value_width];
@@ -469,6 +544,57 @@ const struct case_op case_attend_ops[] = {
       .run = run_decode,
       .in_double = double_decode,
       .timed = { { 128, 128, 8, 8, 512 }, { 128, 128, 8, 8, 8192 }, { 256, 256, 8, 8, 8192 } } },
+    { .name = "attend_prompt_window",
+      .rule = CASE_NEAR,
+      .has_rows = true,
+      .windowed = true,
+      .in_parts = true,
+      .on_matrix = true,
+      .fills = FILL_BIT(FILL_USUAL),
+      .tried = prompts,
+      .measure = measure_prompt,
+      .prepare = prepare_prompt,
+      .run = run_prompt,
+      .in_double = double_prompt,
+      .widen_bound = widen_for_bf16,
+      .timed = { { 64, 64, 512, 8, 4096 } } },
+    { .name = "attend_decode_window",
+      .rule = CASE_NEAR,
+      .has_rows = true,
+      .windowed = true,
+      .in_parts = true,
+      .fills = FILL_BIT(FILL_USUAL),
+      .tried = decodes,
+      .measure = measure_decode,
+      .prepare = prepare_decode,
+      .run = run_decode,
+      .in_double = double_decode,
+      .timed = { { 64, 64, 8, 8, 8192 } } },
+    { .name = "attend_decode_q8",
+      .rule = CASE_NEAR,
+      .has_rows = true,
+      .q8 = true,
+      .in_parts = true,
+      .fills = FILL_BIT(FILL_USUAL),
+      .tried = decodes,
+      .measure = measure_decode,
+      .prepare = prepare_decode,
+      .run = run_decode,
+      .in_double = double_decode,
+      .timed = { { 64, 64, 8, 8, 8192 } } },
+    { .name = "attend_decode_q8_window",
+      .rule = CASE_NEAR,
+      .has_rows = true,
+      .windowed = true,
+      .q8 = true,
+      .in_parts = true,
+      .fills = FILL_BIT(FILL_USUAL),
+      .tried = decodes,
+      .measure = measure_decode,
+      .prepare = prepare_decode,
+      .run = run_decode,
+      .in_double = double_decode,
+      .timed = { { 64, 64, 8, 8, 8192 } } },
     { .name = "store_f16",
       .has_rows = true,
       .fills = FILLS_FINITE | FILL_BIT(FILL_HUGE),

@@ -432,6 +432,11 @@ static void measure_gated(struct case_sizes *out, const struct kernel_case *what
     out->out = what->x_rows * GATED_COLS;
 }
 
+static void measure_gated_gelu(struct case_sizes *out, const struct kernel_case *what)
+{
+    measure_gated(out, what);
+}
+
 /* Number c of a row in packs. */
 static float gated_number(const struct kernels *k, const uint16_t *packs, size_t row, size_t c)
 {
@@ -443,16 +448,28 @@ static float gated_number(const struct kernels *k, const uint16_t *packs, size_t
     return number;
 }
 
-static void run_gated(const struct kernels *k, const struct case_task *t)
+static void run_gated_with(const struct kernels *k, const struct case_task *t,
+                           enum activation activation)
 {
     struct matrix_scratch s = scratch_of(t);
     struct matrix_product product = product_of(t, &s);
+    product.activation = activation;
     const struct matrix_unit *matrix = kernels_matrix(k, &t->weight);
     matrix->begin();
     matrix->multiply_gated(&product, s.gated, GATED_FIRST, GATED_COLS);
     matrix->end();
     for (size_t i = 0; i < product.x_rows * GATED_COLS; i++)
         s.numbers[i] = gated_number(k, s.gated, i / GATED_COLS, i % GATED_COLS);
+}
+
+static void run_gated(const struct kernels *k, const struct case_task *t)
+{
+    run_gated_with(k, t, ACTIVATION_SILU);
+}
+
+static void run_gated_gelu(const struct kernels *k, const struct case_task *t)
+{
+    run_gated_with(k, t, ACTIVATION_GELU);
 }
 
 static void collect_gated(const struct case_task *t)
@@ -462,8 +479,16 @@ static void collect_gated(const struct case_task *t)
            (t->x_end - t->x_first) * GATED_COLS * sizeof *s.numbers);
 }
 
-/* silu grows by at most 1.1 of what its argument does; the result is rounded to 8 bits. */
-static void double_gated(const struct case_task *t)
+static double activate_in_double(enum activation activation, double x)
+{
+    double cubed = x + 0.044715 * x * x * x;
+    double u = activation == ACTIVATION_GELU ? 2 * sqrt(2 / 3.14159265358979323846) * cubed : x;
+    return x / (1.0 + exp(-u));
+}
+
+/* silu and gelu grow by at most 1.13 of what their argument does; the result is rounded to 8
+ * bits. */
+static void double_gated_with(const struct case_task *t, enum activation activation)
 {
     float gates[COLS_MAX], ups[COLS_MAX];
     for (size_t r = 0; r < GATED_FIRST && t->what.n <= COLS_MAX; r++) {
@@ -472,12 +497,23 @@ static void double_gated(const struct case_task *t)
         for (size_t j = 0; j < t->what.x_rows; j++) {
             size_t at = j * GATED_COLS + GATED_FIRST + r;
             double gate_bound, up_bound, gate = double_product(t, gates, j, &gate_bound);
-            double up = double_product(t, ups, j, &up_bound), silu = gate / (1.0 + exp(-gate));
-            t->expected[at] = silu * up;
-            t->bound[at] = 1.1 * gate_bound * (fabs(up) + up_bound) + fabs(silu) * up_bound;
+            double up = double_product(t, ups, j, &up_bound);
+            double act = activate_in_double(activation, gate);
+            t->expected[at] = act * up;
+            t->bound[at] = 1.13 * gate_bound * (fabs(up) + up_bound) + fabs(act) * up_bound;
             t->bound[at] += 0x1.01p-8 * (fabs(t->expected[at]) + t->bound[at]) + 1e-37;
         }
     }
+}
+
+static void double_gated(const struct case_task *t)
+{
+    double_gated_with(t, ACTIVATION_SILU);
+}
+
+static void double_gated_gelu(const struct case_task *t)
+{
+    double_gated_with(t, ACTIVATION_GELU);
 }
 
 /* --------------------------------------------------------------- the table */
@@ -532,5 +568,8 @@ const struct case_op case_product_ops[] = {
     { PRODUCT_OP("matrix_gated", gated, false, 32, 37), .rule = CASE_NEAR, .on_matrix = true,
       .exists = has_matrix, .prepare = prepare_matrix, .collect = collect_gated,
       .timed = { { 32, 2048, 64, 0, 0 } } },
+    { PRODUCT_OP("matrix_gated_gelu", gated_gelu, false, 32, 37), .rule = CASE_NEAR,
+      .on_matrix = true, .exists = has_matrix, .prepare = prepare_matrix,
+      .collect = collect_gated },
     { .name = NULL },
 };

@@ -174,7 +174,7 @@ static double gate_bound(double value)
 
 static void run_silu_multiply(const struct kernels *k, const struct case_task *t)
 {
-    k->silu_multiply(t->out, t->in[0], t->in[1], t->what.n);
+    k->gate_multiply[ACTIVATION_SILU](t->out, t->in[0], t->in[1], t->what.n);
 }
 
 static void double_silu_multiply(const struct case_task *t)
@@ -183,6 +183,58 @@ static void double_silu_multiply(const struct case_task *t)
         t->expected[i] = silu_of((double)t->in[0][i]) * (double)t->in[1][i];
         t->bound[i] = gate_bound(t->expected[i]) +
                       128 * (double)FLT_MIN * fmax(1.0, fabs((double)t->in[1][i]));
+    }
+}
+
+static void run_gelu_multiply(const struct kernels *k, const struct case_task *t)
+{
+    k->gate_multiply[ACTIVATION_GELU](t->out, t->in[0], t->in[1], t->what.n);
+}
+
+/* Its sigmoid's argument rounds a few times, which exp makes relative; from -88 on it is 0. */
+static void double_gelu_multiply(const struct case_task *t)
+{
+    for (size_t i = 0; i < t->what.n; i++) {
+        double x = (double)t->in[0][i], up = (double)t->in[1][i];
+        double u = 2 * sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x);
+        t->expected[i] = x / (1.0 + exp(-u)) * up;
+        t->bound[i] = gate_bound(t->expected[i]) +
+                      4 * CASE_ROUNDOFF * fmin(fabs(u), 89.0) * fabs(t->expected[i]) +
+                      128 * (double)FLT_MIN * fmax(1.0, fabs(up)) * fmax(1.0, fabs(x));
+    }
+}
+
+enum { CAP = 30 };
+
+static void run_soft_cap(const struct kernels *k, const struct case_task *t)
+{
+    k->soft_cap(t->out, CAP, t->what.n);
+}
+
+/* x / cap rounds; 1 - 2 / (1 + e^2x) rounds to units of 1 where tanh is a quarter or more. */
+static void double_soft_cap(const struct case_task *t)
+{
+    for (size_t i = 0; i < t->what.n; i++) {
+        t->expected[i] = CAP * tanh((double)t->in[0][i] / CAP);
+        t->bound[i] = 32 * CASE_ROUNDOFF * fabs(t->expected[i]) + 128 * (double)FLT_MIN;
+    }
+}
+
+static void run_clamped_multiply(const struct kernels *k, const struct case_task *t)
+{
+    k->gate_multiply[ACTIVATION_CLAMPED](t->out, t->in[0], t->in[1], t->what.n);
+}
+
+/* The exponential multiplies what its argument was rounded by, twice. */
+static void double_clamped_multiply(const struct case_task *t)
+{
+    for (size_t i = 0; i < t->what.n; i++) {
+        double g = fmin((double)t->in[0][i], 7.0), x = 1.702 * g;
+        double u = fmax(fmin((double)t->in[1][i], 7.0), -7.0), part = g / (1.0 + exp(-x));
+        t->expected[i] = part * (u + 1.0);
+        t->bound[i] = gate_bound(t->expected[i]) + CASE_ROUNDOFF * fabs(part) +
+                      3 * CASE_ROUNDOFF * fmin(fabs(x), 90.0) * fabs(t->expected[i]) +
+                      1024 * (double)FLT_MIN;
     }
 }
 
@@ -246,7 +298,10 @@ const struct case_op case_row_ops[] = {
     ROW_OP(softmax, one, true, WITH_GATES),
     ROW_OP(exp_shifted, one, true, WITH_GATES),
     ROW_OP(silu_multiply, two, false, WITH_GATES),
+    ROW_OP(gelu_multiply, two, false, WITH_GATES),
+    ROW_OP(clamped_multiply, two, false, WITH_GATES),
     ROW_OP(sigmoid_multiply, two, false, WITH_GATES),
+    ROW_OP(soft_cap, one, true, WITH_GATES),
     ROW_OP(silu, one, true, WITH_GATES),
     { .name = NULL },
 };

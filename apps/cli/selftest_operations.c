@@ -19,6 +19,7 @@ _Static_assert((int)COMPARE_KINDS <= (int)SELFTEST_KINDS_MAX, "a place for every
 struct compared {
     struct selftest_figures *figures;
     const struct model_config *config;
+    const struct weights *weights;
 };
 
 void selftest_count_binding(struct selftest_figures *figures, const mf_model *model)
@@ -36,12 +37,15 @@ static void see_routes(void *user, uint32_t layer, struct routes *routes, size_t
     const struct compared *compared = user;
     struct selftest_figures *figures = compared->figures;
     const struct model_config *c = compared->config;
+    const struct weight *scales =
+        &compared->weights->layers[layer].weights[WEIGHT_EXPERT_SCALE]; /* of some families */
     for (size_t r = 0; r < rows; r++) {
         double sum = 0;
         for (uint32_t i = 0; i < routes->per_row; i++) {
             size_t pair = r * routes->per_row + i;
             figures->uses[(size_t)layer * c->experts + routes->experts[pair]]++;
-            sum += (double)routes->weights[pair];
+            float scale = scales->values ? weight_vector(scales)[routes->experts[pair]] : 1.0f;
+            sum += (double)routes->weights[pair] / (double)scale;
         }
         if (!isfinite(sum)) figures->weight_not_finite = true;
         double wanted = (double)c->routed_scale;
@@ -103,7 +107,7 @@ static mf_status compare_with(struct compare_backend *compare, struct selftest_f
                                    .backend = &compare->base };
     struct engine_room_sizes sizes = { SELFTEST_PROMPT_ROWS + SELFTEST_DECODED_ROWS,
                                        SELFTEST_PROMPT_ROWS, 1 };
-    struct compared compared = { figures, &model->model.config };
+    struct compared compared = { figures, &model->model.config, &model->model.weights };
     struct observer observer = { .user = &compared, .routes = see_routes };
     struct engine_room room = { 0 };
     struct engine_sequence sequence = { 0 };

@@ -114,14 +114,16 @@ struct frame {
     struct routes *routes;
 };
 
-/* The three matrices of one expert, in a leased slot. */
+/* The three matrices of one expert, in a leased slot, and numbers that are added to their products:
+ * a column of as many rows, or no values. */
 struct expert_view {
     struct weight gate, up, down;
+    struct weight gate_addends, up_addends, down_addends;
 };
 
 /* One expert and the pairs routed to it: pair = row x per_row + index of the choice. */
 struct expert_work {
-    struct expert_view view;
+    const struct expert_view *view;
     uint32_t expert; /* its id in the layer */
     const uint32_t *pairs;
     size_t pair_count;
@@ -137,6 +139,7 @@ struct expert_batch {
     const struct row *rows; /* [row_count] */
     const struct span *spans;
     uint32_t per_row;
+    enum activation activation;
     const float *routed; /* [rows][width] */
     float *hidden;       /* [pairs][expert width], scratch */
     float *answers;      /* [pairs][width] result: the expert's output for each pair */

@@ -168,7 +168,7 @@ static mf_status run_experts(struct backend *backend, const struct expert_batch 
     mf_status status = c->tested->functions->run_experts(c->tested, batch, why);
     for (size_t w = 0; w < batch->work_count && status == MF_OK; w++) {
         struct expert_work work = batch->works[w];
-        size_t width = work.view.down.rows;
+        size_t width = work.view->down.rows;
         size_t pairs = min_size(work.pair_count, c->copy_floats / width);
         work.pair_count = pairs;
         for (size_t p = 0; p < pairs; p++)

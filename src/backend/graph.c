@@ -4,9 +4,14 @@ static const char *const names[OP_KINDS] = {
     [OP_EMBED] = "embed",
     [OP_ROPE_ANGLES] = "rope angles",
     [OP_RMS_NORM] = "rms norm",
+    [OP_ADD_RMS_NORM] = "add rms norm",
     [OP_HEAD_NORM] = "head norm",
+    [OP_COPY] = "copy",
+    [OP_SCALE] = "scale",
+    [OP_SOFT_CAP] = "soft cap",
     [OP_PROJECT] = "project",
     [OP_ADD_PROJECT] = "add project",
+    [OP_ADD_BIAS] = "add bias",
     [OP_SPLIT_GATE] = "split gate",
     [OP_ROPE] = "rope",
     [OP_KV_APPEND] = "kv append",
@@ -14,12 +19,13 @@ static const char *const names[OP_KINDS] = {
     [OP_LATENT_APPEND] = "latent append",
     [OP_LATENT_ATTEND] = "latent attend",
     [OP_SIGMOID_MULTIPLY] = "sigmoid multiply",
-    [OP_SILU_MULTIPLY] = "silu multiply",
+    [OP_ACTIVATE] = "activate",
     [OP_CONV] = "conv",
     [OP_UNIT_NORM] = "unit norm",
     [OP_DELTA] = "delta",
     [OP_GATED_NORM] = "gated norm",
     [OP_ROUTE] = "route",
+    [OP_SUM_EXPERTS] = "sum experts",
     [OP_COMBINE] = "combine",
 };
 
@@ -99,10 +105,11 @@ static void finish(struct graph *g, const struct op *op)
     g->ops[g->op_count++].stage = g->stage;
 }
 
-void op_embed(struct graph *g, buffer x)
+void op_embed(struct graph *g, buffer x, float factor)
 {
     struct op op = start(OP_EMBED);
     op.out = x;
+    op.factor = factor;
     op.weight = WEIGHT_EMBEDDING;
     finish(g, &op);
 }
@@ -115,14 +122,25 @@ void op_rope_angles(struct graph *g, buffer angles, const struct rope_shape *sha
     finish(g, &op);
 }
 
-void op_rms_norm_into(struct graph *g, buffer out, buffer a, enum weight_id weight, float epsilon)
+static void rms_norm(struct graph *g, enum op_kind kind, buffer out, buffer a,
+                     enum weight_id weight, float epsilon)
 {
-    struct op op = start(OP_RMS_NORM);
+    struct op op = start(kind);
     op.out = out;
     op.a = a;
     op.weight = weight;
     op.epsilon = epsilon;
     finish(g, &op);
+}
+
+void op_rms_norm_into(struct graph *g, buffer out, buffer a, enum weight_id weight, float epsilon)
+{
+    rms_norm(g, OP_RMS_NORM, out, a, weight, epsilon);
+}
+
+void op_add_rms_norm(struct graph *g, buffer out, buffer a, enum weight_id weight, float epsilon)
+{
+    rms_norm(g, OP_ADD_RMS_NORM, out, a, weight, epsilon);
 }
 
 buffer op_rms_norm(struct graph *g, buffer a, enum weight_id weight, float epsilon)
@@ -141,6 +159,31 @@ void op_head_norm(struct graph *g, buffer a, enum weight_id weight, float epsilo
     op.epsilon = epsilon;
     op.heads = heads;
     op.head_width = head_width;
+    finish(g, &op);
+}
+
+buffer op_copy(struct graph *g, buffer a)
+{
+    struct op op = start(OP_COPY);
+    op.a = a;
+    op.out = new_buffer(g, width_of(g, a));
+    finish(g, &op);
+    return op.out;
+}
+
+void op_scale(struct graph *g, buffer a, enum weight_id weight)
+{
+    struct op op = start(OP_SCALE);
+    op.a = a;
+    op.weight = weight;
+    finish(g, &op);
+}
+
+void op_soft_cap(struct graph *g, buffer a, float cap)
+{
+    struct op op = start(OP_SOFT_CAP);
+    op.a = a;
+    op.factor = cap;
     finish(g, &op);
 }
 
@@ -168,6 +211,14 @@ buffer op_project(struct graph *g, buffer a, enum weight_id weight, uint32_t wid
 void op_add_project(struct graph *g, buffer out, buffer a, enum weight_id weight)
 {
     project(g, OP_ADD_PROJECT, out, a, weight);
+}
+
+void op_add_bias(struct graph *g, buffer a, enum weight_id weight)
+{
+    struct op op = start(OP_ADD_BIAS);
+    op.a = a;
+    op.weight = weight;
+    finish(g, &op);
 }
 
 void op_split_gate(struct graph *g, buffer *q, buffer *gate, buffer a,
@@ -206,6 +257,7 @@ buffer op_attend(struct graph *g, buffer queries, const struct attention_shape *
 {
     struct op op = start(OP_ATTEND);
     op.a = queries;
+    op.weight = WEIGHT_SINKS;
     op.attention = *shape;
     op.out = new_buffer(g, width_of(g, queries));
     finish(g, &op);
@@ -234,24 +286,25 @@ buffer op_latent_attend(struct graph *g, buffer queries, const struct latent_sha
     return op.out;
 }
 
-static buffer multiply(struct graph *g, enum op_kind kind, buffer a, buffer b)
+buffer op_sigmoid_multiply(struct graph *g, buffer a, buffer gate)
 {
-    struct op op = start(kind);
+    struct op op = start(OP_SIGMOID_MULTIPLY);
     op.a = a;
-    op.b = b;
+    op.b = gate;
     op.out = new_buffer(g, width_of(g, a));
     finish(g, &op);
     return op.out;
 }
 
-buffer op_sigmoid_multiply(struct graph *g, buffer a, buffer gate)
+buffer op_activate(struct graph *g, buffer gate, buffer up, enum activation activation)
 {
-    return multiply(g, OP_SIGMOID_MULTIPLY, a, gate);
-}
-
-buffer op_silu_multiply(struct graph *g, buffer gate, buffer up)
-{
-    return multiply(g, OP_SILU_MULTIPLY, gate, up);
+    struct op op = start(OP_ACTIVATE);
+    op.a = gate;
+    op.b = up;
+    op.activation = activation;
+    op.out = new_buffer(g, width_of(g, gate));
+    finish(g, &op);
+    return op.out;
 }
 
 buffer op_conv(struct graph *g, buffer a, enum weight_id weight, const struct delta_shape *shape)
@@ -310,6 +363,15 @@ void op_route(struct graph *g, buffer logits, const struct router_shape *shape)
     op.a = logits;
     op.router = *shape;
     finish(g, &op);
+}
+
+buffer op_sum_experts(struct graph *g, uint32_t width)
+{
+    struct op op = start(OP_SUM_EXPERTS);
+    op.a = graph_shared(SHARED_EXPERTS);
+    op.out = new_buffer(g, width);
+    finish(g, &op);
+    return op.out;
 }
 
 void op_combine(struct graph *g, buffer out, buffer shared, buffer scale)

@@ -12,6 +12,7 @@
 #ifndef BACKEND_GRAPH_H
 #define BACKEND_GRAPH_H
 
+#include "base/activation.h"
 #include "base/common.h"
 #include "model/weight_names.h"
 #include "moeflux.h"
@@ -23,21 +24,27 @@ typedef struct {
 
 /* Buffers that outlive one graph.  Their ids are the same in all graphs. */
 enum shared_buffer {
-    SHARED_X,       /* [width] the residual stream */
-    SHARED_ROUTED,  /* [width] what router, experts and shared expert read */
-    SHARED_ANGLES,  /* [rotary] cosines, then sines, of each row's position */
-    SHARED_EXPERTS, /* [experts per token][width] the output of each expert */
-    SHARED_LOGITS,  /* [vocabulary] */
+    SHARED_X,             /* [width] the residual stream */
+    SHARED_ROUTED,        /* [width] what router, experts and shared expert read */
+    SHARED_ANGLES,        /* [rotary] cosines, then sines, of each row's position */
+    SHARED_WINDOW_ANGLES, /* the same for layers with a window, which turn otherwise */
+    SHARED_EXPERTS,       /* [experts per token][width] the output of each expert */
+    SHARED_LOGITS,        /* [vocabulary] */
     SHARED_COUNT
 };
 
 enum op_kind {
-    OP_EMBED,            /* out = embedding[token] */
+    OP_EMBED,            /* out = embedding[token], times a factor */
     OP_ROPE_ANGLES,      /* out = angles of each row's position */
     OP_RMS_NORM,         /* out = rms(a, weight) */
-    OP_HEAD_NORM,        /* a ← rms over each head, weight shared by heads */
+    OP_ADD_RMS_NORM,     /* out += rms(a, weight) */
+    OP_HEAD_NORM,        /* a ← rms over each head, weight shared by heads or absent */
+    OP_COPY,             /* out = a */
+    OP_SCALE,            /* a ← a times weight, a single number */
+    OP_SOFT_CAP,         /* a ← factor·tanh(a / factor) */
     OP_PROJECT,          /* out = weight · a */
     OP_ADD_PROJECT,      /* out += weight · a */
+    OP_ADD_BIAS,         /* a += weight, a vector, in every row */
     OP_SPLIT_GATE,       /* per head [q | gate] in a: out = q, b = gate */
     OP_ROPE,             /* heads in a ← rotated by angles b */
     OP_KV_APPEND,        /* keys a and values b go to the cache */
@@ -45,12 +52,13 @@ enum op_kind {
     OP_LATENT_APPEND,    /* latent and key in a, normalised and rotated by b, go to the cache */
     OP_LATENT_ATTEND,    /* out = latent attention of queries a over the cache */
     OP_SIGMOID_MULTIPLY, /* out = a ⊙ sigmoid(b) */
-    OP_SILU_MULTIPLY,    /* out = silu(a) ⊙ b */
+    OP_ACTIVATE,         /* out = act(a) ⊙ b */
     OP_CONV,             /* out = silu(causal convolution of a), with state */
     OP_UNIT_NORM,        /* queries and keys in a ← length 1, queries scaled */
     OP_DELTA,            /* out = gated delta rule over a, strengths b, decays c, with state */
     OP_GATED_NORM,       /* out = rms over each head of a, weight shared, ⊙ silu(b) */
     OP_ROUTE,            /* routes = the best experts by logits a */
+    OP_SUM_EXPERTS,      /* out = Σ weight·expert (in a) */
     OP_COMBINE, /* out += Σ weight·expert (in c) + sigmoid(b)·a; a and b may be absent */
     OP_KINDS
 };
@@ -67,8 +75,16 @@ struct rope_shape {
 /* Sizes of a full-attention layer. */
 struct attention_shape {
     uint32_t heads, kv_heads, head_width;
-    float scale; /* of the scores */
+    uint32_t window; /* positions that a query sees, its own included; 0: all */
+    bool sinks;      /* every head has a score without a key and a value, in SINKS */
+    float scale;     /* of the scores */
 };
+
+/* The first position that a query at `position` sees. */
+static inline uint32_t attention_first(const struct attention_shape *shape, uint32_t position)
+{
+    return shape->window > 0 && position >= shape->window ? position + 1 - shape->window : 0;
+}
 
 /* Sizes of a latent-attention layer.  A query head is [nope | rope], the cache holds
  * [latent | rope] for all heads together. */
@@ -90,6 +106,7 @@ struct router_shape {
     bool sigmoid;     /* independent scores with a bias (in ROUTER_BIAS); else a softmax */
     bool renormalise; /* the chosen weights add up to 1 */
     float scale;      /* then times this */
+    bool scaled;      /* then times the expert's number in EXPERT_SCALE */
     uint32_t groups, top_groups; /* only experts of the best groups are candidates */
 };
 
@@ -99,7 +116,9 @@ struct op {
     buffer out, a, b, c; /* as the list above says; unused ones are NO_BUFFER */
     enum weight_id weight, weight2;
     float epsilon;
+    float factor;               /* OP_EMBED, OP_SOFT_CAP */
     uint32_t heads, head_width; /* of norms and rotations over heads */
+    enum activation activation; /* OP_ACTIVATE */
     union {
         struct rope_shape rope;           /* OP_ROPE_ANGLES, OP_ROPE, OP_LATENT_APPEND */
         struct attention_shape attention; /* OP_SPLIT_GATE, OP_KV_APPEND, OP_ATTEND */
@@ -110,6 +129,7 @@ struct op {
 };
 
 #define NO_BUFFER ((buffer){ UINT16_MAX })
+#define NO_WEIGHT WEIGHT_COUNT
 
 enum { GRAPH_OPS_MAX = 40, GRAPH_BUFFERS_MAX = 40 };
 
@@ -140,15 +160,21 @@ static inline buffer graph_shared(enum shared_buffer which)
 }
 
 /* One function per operation; those with a result of their own return its buffer. */
-void op_embed(struct graph *g, buffer x);
+void op_embed(struct graph *g, buffer x, float factor);
 void op_rope_angles(struct graph *g, buffer angles, const struct rope_shape *shape);
 buffer op_rms_norm(struct graph *g, buffer a, enum weight_id weight, float epsilon);
 void op_rms_norm_into(struct graph *g, buffer out, buffer a, enum weight_id weight, float epsilon);
+void op_add_rms_norm(struct graph *g, buffer out, buffer a, enum weight_id weight, float epsilon);
+/* `weight` may be NO_WEIGHT. */
 void op_head_norm(struct graph *g, buffer a, enum weight_id weight, float epsilon, uint32_t heads,
                   uint32_t head_width);
+buffer op_copy(struct graph *g, buffer a);
+void op_scale(struct graph *g, buffer a, enum weight_id weight);
+void op_soft_cap(struct graph *g, buffer a, float cap);
 buffer op_project(struct graph *g, buffer a, enum weight_id weight, uint32_t width);
 void op_project_into(struct graph *g, buffer out, buffer a, enum weight_id weight);
 void op_add_project(struct graph *g, buffer out, buffer a, enum weight_id weight);
+void op_add_bias(struct graph *g, buffer a, enum weight_id weight);
 void op_split_gate(struct graph *g, buffer *q, buffer *gate, buffer a,
                    const struct attention_shape *shape);
 void op_rope(struct graph *g, buffer a, buffer angles, uint32_t heads, uint32_t head_width,
@@ -160,7 +186,7 @@ void op_latent_append(struct graph *g, buffer a, buffer angles, enum weight_id w
                       float epsilon, const struct rope_shape *shape);
 buffer op_latent_attend(struct graph *g, buffer queries, const struct latent_shape *shape);
 buffer op_sigmoid_multiply(struct graph *g, buffer a, buffer gate);
-buffer op_silu_multiply(struct graph *g, buffer gate, buffer up);
+buffer op_activate(struct graph *g, buffer gate, buffer up, enum activation activation);
 buffer op_conv(struct graph *g, buffer a, enum weight_id weight, const struct delta_shape *shape);
 void op_unit_norm(struct graph *g, buffer a, float epsilon, const struct delta_shape *shape);
 buffer op_delta(struct graph *g, buffer mixed, buffer strength, buffer decay,
@@ -168,6 +194,7 @@ buffer op_delta(struct graph *g, buffer mixed, buffer strength, buffer decay,
 buffer op_gated_norm(struct graph *g, buffer a, buffer gate, enum weight_id weight, float epsilon,
                      const struct delta_shape *shape);
 void op_route(struct graph *g, buffer logits, const struct router_shape *shape);
+buffer op_sum_experts(struct graph *g, uint32_t width);
 /* `shared` and `scale` may be NO_BUFFER. */
 void op_combine(struct graph *g, buffer out, buffer shared, buffer scale);
 

@@ -46,7 +46,12 @@ static bool is_scale_format(enum format format)
  * floats scales by tile, all others nothing. */
 static bool arrange_scales(struct weight *w, bool scaled)
 {
-    bool floats = w->format == FORMAT_F8_E4M3 || w->format == FORMAT_F8_E5M2;
+    bool floats =
+        w->format == FORMAT_F8_E4M3 || w->format == FORMAT_F8_E5M2 || w->format == FORMAT_E2M1;
+    if (format_by_row(w->format) != FORMAT_COUNT) return false;
+    if (w->format == FORMAT_E2M1 &&
+        (!scaled || w->scale_format != FORMAT_F8_E8M0 || w->group_rows != 1 || w->group_cols != 32))
+        return false;
     w->scale_row_bytes = 0;
     if (!scaled) return !is_affine(w->format) && w->format != FORMAT_F8_E4M3;
     if (!is_affine(w->format) && !floats) return false;
@@ -69,11 +74,14 @@ static bool arrange_matrix(struct packed_matrix *m)
     if (!arrange_scales(w, w->group_cols > 0)) return false;
     w->row_bytes = row_bytes;
     uint64_t scale_rows = w->scale_row_bytes ? (w->rows + w->group_rows - 1) / w->group_rows : 0;
-    uint64_t bytes[3] = { 0 };
+    uint64_t bytes[PACKED_ARRAYS] = { 0 };
     if (!checked_multiply(&bytes[0], w->rows, row_bytes) ||
         !checked_multiply(&bytes[1], scale_rows, w->scale_row_bytes))
         return false;
     if (is_affine(w->format)) bytes[2] = bytes[1];
+    enum format addends = m->addend_format;
+    if (m->has_addends && (!is_scale_format(addends) || addends == FORMAT_F8_E8M0)) return false;
+    if (m->has_addends) bytes[3] = w->rows * format_info(addends)->block_bytes;
     memcpy(m->bytes, bytes, sizeof bytes);
     return true;
 }

@@ -7,7 +7,7 @@
  *       config.json, …     configuration, tokenizer and template, copied from the source; or
  *       metadata.gguf      the values of the source GGUF file
  *
- *     blob   │gate: values│scales│biases│up: …│down: …│   padded to 4096
+ *     blob   │gate: values│scales│biases│addends│up: …│down: …│   padded to 4096
  *
  * Each array of a blob begins at a multiple of 64; arrays that the weight format does not have take
  * no space.  Tensors keep the names and shapes of the source, so that the model binds them in the
@@ -36,7 +36,7 @@ enum {
     PACKED_TENSOR_ALIGNMENT = 64, /* of tensors in resident.bin, and of arrays in a blob */
     PACKED_BLOB_ALIGNMENT = 4096, /* what direct reads of every disk we know ask for, at most */
     PACKED_PARTS = 3,             /* gate, up, down */
-    PACKED_ARRAYS = 9,            /* of each: values, scales, biases */
+    PACKED_ARRAYS = 4,            /* of each: values, scales, biases, addends */
 };
 
 /* The naming scheme of the tensors, which also says whether norms are stored as w or 1 + w. */
@@ -55,8 +55,10 @@ struct packed_tensor {
  * the format has no scales. */
 struct packed_matrix {
     struct weight shape;
-    uint64_t offsets[3]; /* of values, scales, biases in the blob */
-    uint64_t bytes[3];   /* 0: the format has none */
+    bool has_addends;                /* a number for each row, which is added to its product */
+    enum format addend_format;       /* F32, F16 or BF16 */
+    uint64_t offsets[PACKED_ARRAYS]; /* of the arrays in the blob */
+    uint64_t bytes[PACKED_ARRAYS];   /* 0: there is none */
 };
 
 struct packed_layer {

@@ -7,7 +7,8 @@
  *       "experts": 64,
  *       "layers": [ { "layer", "bytes", "stride",
  *                     "gate": { "type", "rows", "cols", "values",
- *                               "scale_type", "group": [rows, cols], "scales", "biases" },
+ *                               "scale_type", "group": [rows, cols], "scales", "biases",
+ *                               "addend_type", "addends" },
  *                     "up": …, "down": …, "xxh3": [ one for each expert ] }, … ],
  *       "files": [ { "name", "bytes", "xxh3" }, … ] }
  *
@@ -33,7 +34,7 @@ static const char *const convention_names[PACKED_CONVENTIONS] = {
 };
 
 static const char *const part_names[PACKED_PARTS] = { "gate", "up", "down" };
-static const char *const array_names[3] = { "values", "scales", "biases" };
+static const char *const array_names[PACKED_ARRAYS] = { "values", "scales", "biases", "addends" };
 
 /* ----------------------------------------------------------------- writing */
 
@@ -70,6 +71,8 @@ static json_t *matrix_json_new(const struct packed_matrix *m)
         json_object_set_new(
             out, "group", json_pack("[I,I]", (json_int_t)w->group_rows, (json_int_t)w->group_cols));
     }
+    if (m->has_addends)
+        json_object_set_new(out, "addend_type", json_string(format_info(m->addend_format)->name));
     for (size_t i = 0; i < COUNT_OF(array_names); i++)
         if (m->bytes[i]) json_object_set_new(out, array_names[i], number(m->offsets[i]));
     return out;
@@ -216,6 +219,9 @@ static mf_status parse_matrix(struct packed_matrix *out, const json_t *json, con
         status = json_need_count(&w->rows, json, "rows", 1, UINT32_MAX, where, why);
     if (status == MF_OK)
         status = json_need_count(&w->cols, json, "cols", 1, UINT32_MAX, where, why);
+    out->has_addends = json_object_get(json, "addend_type") != NULL;
+    if (status == MF_OK && out->has_addends)
+        status = need_format(&out->addend_format, json, "addend_type", where, why);
     const json_t *value = json_object_get(json, "group");
     if (status != MF_OK || !value) return status;
     status = need_format(&w->scale_format, json, "scale_type", where, why);

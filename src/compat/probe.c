@@ -513,7 +513,7 @@ mf_status probe_expert(mf_floats out, struct probe *p, uint32_t layer, uint32_t 
     if (status == MF_OK) status = lease(&held, p, layer, expert, why);
     if (status != MF_OK) return status;
     for (size_t r = 0; r < rows; r++) f->pairs[r] = (uint32_t)r;
-    struct expert_work work = { .view = held.view, .pairs = f->pairs, .pair_count = rows };
+    struct expert_work work = { .view = &held.view, .pairs = f->pairs, .pair_count = rows };
     lay_out_rows(p, rows, 0);
     struct expert_batch batch = { .works = &work,
                                   .work_count = 1,
@@ -521,6 +521,7 @@ mf_status probe_expert(mf_floats out, struct probe *p, uint32_t layer, uint32_t 
                                   .rows = f->rows,
                                   .spans = f->spans,
                                   .per_row = 1,
+                                  .activation = f->config->activation,
                                   .routed = x.values,
                                   .hidden = f->expert_hidden,
                                   .answers = out.values };
@@ -535,7 +536,7 @@ size_t probe_expert_size(const struct probe *p, uint32_t layer)
     if (layer >= p->forward.config->layer_count) return 0;
     for (int part = 0; part < EXPERT_PARTS; part++) {
         const struct expert_matrix *m = &p->forward.weights->layers[layer].experts[part];
-        bytes += m->value_bytes + m->scale_bytes + m->bias_bytes;
+        bytes += expert_matrix_bytes(m);
     }
     return bytes;
 }

@@ -117,6 +117,12 @@ static mf_status plan_matrix(struct packed_matrix *out, struct conversion *c,
                              const struct expert_matrix *from, uint32_t layer, mf_error *why)
 {
     out->shape = from->shape;
+    out->shape.col_bytes = 0;
+    out->has_addends = from->addends != NULL;
+    out->addend_format = from->addend_shape.format;
+    /* The numbers of a row are put side by side, which rounds nothing. */
+    enum format by_row = format_by_row(from->shape.format);
+    if (by_row != FORMAT_COUNT) out->shape.format = by_row;
     if (c->options->experts == QUANTISE_KEEP) return MF_OK;
     struct weight to;
     switch (requantise_plan(&to, &from->shape, c->options->experts)) {
@@ -148,8 +154,7 @@ static mf_status plan_layer(struct conversion *c, uint32_t number, mf_error *why
         const struct expert_matrix *from = &weights->experts[i];
         mf_status status = plan_matrix(&layer->parts[i], c, from, number, why);
         if (status != MF_OK) return status;
-        c->result->source_bytes +=
-            m->experts * (from->value_bytes + from->scale_bytes + from->bias_bytes);
+        c->result->source_bytes += m->experts * expert_matrix_bytes(from);
     }
     if (!packed_layer_arrange(layer))
         return fail(why, MF_ERR_UNSUPPORTED,

@@ -34,6 +34,14 @@ static void need(struct conversion *c, uint64_t blob, uint64_t raw)
     c->raw_capacity = max_size(c->raw_capacity, raw);
 }
 
+/* Whether the arrays of the source are those of the target. */
+static bool takes_as_it_is(const struct expert_matrix *from, const struct packed_matrix *to)
+{
+    return requantise_is_same(&from->shape, &to->shape) &&
+           from->shape.row_bytes == to->shape.row_bytes &&
+           from->addend_shape.row_bytes == (to->has_addends ? to->bytes[3] / to->shape.rows : 0);
+}
+
 /* What the largest unit takes; the longest row of those that are requantised. */
 static uint64_t measure(struct conversion *c)
 {
@@ -53,8 +61,8 @@ static uint64_t measure(struct conversion *c)
         for (size_t part = 0; part < PACKED_PARTS; part++) {
             const struct expert_matrix *from =
                 &c->source.weights.layers[layer->number].experts[part];
-            if (requantise_is_same(&from->shape, &layer->parts[part].shape)) continue;
-            need(c, 0, from->value_bytes + from->scale_bytes + from->bias_bytes);
+            if (takes_as_it_is(from, &layer->parts[part])) continue;
+            need(c, 0, expert_matrix_bytes(from));
             cols = max_size(cols, from->shape.cols);
         }
     }
@@ -193,20 +201,42 @@ static mf_status read_array(uint8_t *out, struct expert_job *job, const struct e
     return status;
 }
 
+/* Rows that may lie apart, side by side: `bytes` of them.  Formats in which rows share scales never
+ * lie apart. */
+static void copy_rows(uint8_t *out, uint64_t bytes, const uint8_t *in, const struct weight *rows)
+{
+    uint64_t row_bytes = bytes / max_size(rows->rows, 1);
+    if (row_bytes * rows->rows != bytes || rows->row_bytes == row_bytes) {
+        memcpy(out, in, bytes);
+        return;
+    }
+    for (uint64_t row = 0; row < rows->rows; row++)
+        memcpy(out + row * row_bytes, in + row * rows->row_bytes, row_bytes);
+}
+
 static mf_status make_matrix(struct expert_job *job, const struct packed_matrix *to,
                              const struct expert_matrix *from, mf_error *why)
 {
     struct conversion *c = job->c;
-    bool same = requantise_is_same(&from->shape, &to->shape);
-    uint8_t *raw = c->raw;
-    uint8_t *places[3] = { raw, raw + from->value_bytes,
-                           raw + from->value_bytes + from->scale_bytes };
-    if (same)
-        for (size_t i = 0; i < 3; i++) places[i] = c->blob + to->offsets[i];
-    mf_status status = read_array(places[0], job, from->values, from->value_bytes, why);
-    if (status == MF_OK) status = read_array(places[1], job, from->scales, from->scale_bytes, why);
-    if (status == MF_OK) status = read_array(places[2], job, from->biases, from->bias_bytes, why);
+    bool same = takes_as_it_is(from, to);
+    uint8_t *places[PACKED_ARRAYS], *raw = c->raw;
+    mf_status status = MF_OK;
+    for (size_t i = 0; i < PACKED_ARRAYS && status == MF_OK; i++) {
+        struct expert_array array = expert_array(from, i);
+        places[i] = same ? c->blob + to->offsets[i] : raw;
+        raw += array.bytes;
+        status = read_array(places[i], job, array.extents, array.bytes, why);
+    }
     if (status != MF_OK || same) return status;
+    copy_rows(c->blob + to->offsets[3], to->bytes[3], places[3], &from->addend_shape);
+    if (requantise_is_same(&from->shape, &to->shape)) {
+        struct weight scales = { .rows = from->shape.rows,
+                                 .row_bytes = from->shape.scale_row_bytes };
+        copy_rows(c->blob + to->offsets[0], to->bytes[0], places[0], &from->shape);
+        copy_rows(c->blob + to->offsets[1], to->bytes[1], places[1], &scales);
+        copy_rows(c->blob + to->offsets[2], to->bytes[2], places[2], &scales);
+        return MF_OK;
+    }
 
     struct weight source = from->shape, target = to->shape;
     source.values = places[0];

@@ -206,7 +206,7 @@ void forward_free(struct forward *f)
 }
 
 /* What a nested forward does not share: what a step keeps from layer to layer. */
-enum { NESTED_ARRAYS = 6 };
+enum { NESTED_ARRAYS = 7 };
 
 static void list_nested_arrays(struct array out[NESTED_ARRAYS], struct forward *f)
 {
@@ -217,6 +217,8 @@ static void list_nested_arrays(struct array out[NESTED_ARRAYS], struct forward *
         { &f->shared[SHARED_X], (uint64_t)rows * c->width, sizeof(float), ARRAY_BUFFER },
         { &f->shared[SHARED_ANGLES], (uint64_t)rows * c->rope.rotary_width, sizeof(float),
           ARRAY_BUFFER },
+        { &f->shared[SHARED_WINDOW_ANGLES],
+          window ? (uint64_t)rows * c->window.rope.rotary_width : 0, sizeof(float), ARRAY_BUFFER },
         { &f->rows, rows, sizeof(struct row), ARRAY_ZEROED },
         { &f->tokens, rows, sizeof(int32_t), ARRAY_ZEROED },
         { &f->spans, SPANS_MAX, sizeof(struct span), ARRAY_ZEROED },
@@ -314,7 +316,7 @@ static size_t bucket_pairs(struct forward *f, size_t row_count)
 static struct expert_work work_for(const struct forward *f, const struct expert_lease *lease)
 {
     uint32_t e = lease->expert, begin = e > 0 ? f->bucket_ends[e - 1] : 0;
-    return (struct expert_work){ .view = lease->view,
+    return (struct expert_work){ .view = &lease->view,
                                  .expert = e,
                                  .pairs = f->pairs + begin,
                                  .pair_count = f->bucket_ends[e] - begin };
@@ -366,6 +368,7 @@ static struct expert_batch batch_of(const struct step *step, uint32_t layer)
                                   .rows = f->rows,
                                   .spans = f->spans,
                                   .per_row = f->routes.per_row,
+                                  .activation = f->config->activation,
                                   .routed = f->shared[SHARED_ROUTED],
                                   .hidden = f->expert_hidden,
                                   .answers = f->shared[SHARED_EXPERTS] };
@@ -564,10 +567,9 @@ static uint64_t all_expert_bytes(const struct forward *f)
 {
     uint64_t bytes = 0;
     for (uint32_t layer = 0; layer < f->config->layer_count; layer++)
-        for (int part = 0; has_experts(f, layer) && part < EXPERT_PARTS; part++) {
-            const struct expert_matrix *m = &f->weights->layers[layer].experts[part];
-            bytes += f->config->experts * (m->value_bytes + m->scale_bytes + m->bias_bytes);
-        }
+        for (int part = 0; has_experts(f, layer) && part < EXPERT_PARTS; part++)
+            bytes += f->config->experts *
+                     expert_matrix_own_bytes(&f->weights->layers[layer].experts[part]);
     return bytes;
 }
 
@@ -589,7 +591,7 @@ static mf_status hold_layer(struct forward *f, uint32_t layer, mf_error *why)
     expert_visit_begin(&visit, f->experts, &request);
     while ((count = expert_visit_next(&visit, f->leases, f->config->experts, &status, why)) > 0) {
         for (size_t i = 0; i < count; i++)
-            f->works[i] = (struct expert_work){ .view = f->leases[i].view, .expert = f->leases[i].expert };
+            f->works[i] = (struct expert_work){ &f->leases[i].view, f->leases[i].expert, NULL, 0 };
         if (status == MF_OK)
             status = f->backend->functions->hold_experts(f->backend, &f->weights->layers[layer],
                                                          f->works, count, f->config->experts, why);

@@ -6,17 +6,10 @@
  * another operation, and takes no more than a 32nd of the slot. */
 enum { GAP_MAX = 16384, GAP_SHARE = 32 };
 
-struct array {
-    const struct extent *extents; /* [experts]; NULL: the format has none */
-    uint64_t bytes;
-};
-
-static struct array array_of(const struct layer_weights *layer, size_t index)
+static struct expert_array array_of(const struct layer_weights *layer, size_t index)
 {
-    const struct expert_matrix *m = &layer->experts[index / 3];
-    if (index % 3 == 0) return (struct array){ m->values, m->value_bytes };
-    if (index % 3 == 1) return (struct array){ m->scales, m->scale_bytes };
-    return (struct array){ m->biases, m->bias_bytes };
+    return expert_array(&layer->experts[index / EXPERT_MATRIX_ARRAYS],
+                        index % EXPERT_MATRIX_ARRAYS);
 }
 
 /* One array of the expert, in the order of the file. */
@@ -36,7 +29,7 @@ static size_t sorted_spans(struct span_of_file *spans, const struct layer_weight
 {
     size_t count = 0;
     for (size_t i = 0; i < EXPERT_ARRAYS; i++) {
-        struct array array = array_of(layer, i);
+        struct expert_array array = array_of(layer, i);
         if (!array.extents) continue;
         struct span_of_file span = { array.extents[expert].file, (uint8_t)i,
                                      array.extents[expert].offset, array.bytes };
@@ -47,10 +40,16 @@ static size_t sorted_spans(struct span_of_file *spans, const struct layer_weight
     return count;
 }
 
+/* Of sorted spans.  What two of them share, rows of gate and of up that alternate, counts once. */
 static uint64_t bytes_of_spans(const struct span_of_file *spans, size_t count)
 {
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < count; i++) bytes += spans[i].bytes;
+    uint64_t bytes = 0, end = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0 && spans[i].file != spans[i - 1].file) end = 0;
+        uint64_t begin = max_size(spans[i].offset, end);
+        end = max_size(end, spans[i].offset + spans[i].bytes);
+        bytes += end - min_size(begin, end);
+    }
     return bytes;
 }
 
@@ -102,27 +101,37 @@ void expert_layout_make(struct expert_layout *out, const struct layer_weights *l
 
 static struct expert_view view_of(const struct layer_weights *layer, const uint8_t **arrays)
 {
-    struct weight parts[EXPERT_PARTS];
-    for (size_t part = 0; part < EXPERT_PARTS; part++) {
+    struct weight parts[EXPERT_PARTS], addends[EXPERT_PARTS];
+    for (size_t part = 0; part < EXPERT_PARTS; part++, arrays += EXPERT_MATRIX_ARRAYS) {
         parts[part] = layer->experts[part].shape;
-        parts[part].values = arrays[3 * part];
-        parts[part].scales = arrays[3 * part + 1];
-        parts[part].biases = arrays[3 * part + 2];
+        parts[part].values = arrays[0];
+        parts[part].scales = arrays[1];
+        parts[part].biases = arrays[2];
+        addends[part] = layer->experts[part].addend_shape;
+        addends[part].values = arrays[3];
     }
-    return (struct expert_view){ parts[EXPERT_GATE], parts[EXPERT_UP], parts[EXPERT_DOWN] };
+    return (struct expert_view){ .gate = parts[EXPERT_GATE],
+                                 .up = parts[EXPERT_UP],
+                                 .down = parts[EXPERT_DOWN],
+                                 .gate_addends = addends[EXPERT_GATE],
+                                 .up_addends = addends[EXPERT_UP],
+                                 .down_addends = addends[EXPERT_DOWN] };
 }
 
 uint64_t expert_layout_checksum(const struct layer_weights *layer, const struct expert_view *view)
 {
     const struct weight *parts[EXPERT_PARTS] = { &view->gate, &view->up, &view->down };
+    const struct weight *addends[EXPERT_PARTS] = { &view->gate_addends, &view->up_addends,
+                                                   &view->down_addends };
     struct checksum checksum;
     checksum_begin(&checksum);
     for (size_t part = 0; part < EXPERT_PARTS; part++) {
         const struct expert_matrix *m = &layer->experts[part];
-        const struct weight *w = parts[part];
-        checksum_add(&checksum, w->values, m->value_bytes);
-        if (w->scales) checksum_add(&checksum, w->scales, m->scale_bytes);
-        if (w->biases) checksum_add(&checksum, w->biases, m->bias_bytes);
+        const uint8_t *const arrays[EXPERT_MATRIX_ARRAYS] = {
+            parts[part]->values, parts[part]->scales, parts[part]->biases, addends[part]->values
+        };
+        for (size_t i = 0; i < EXPERT_MATRIX_ARRAYS; i++)
+            if (arrays[i]) checksum_add(&checksum, arrays[i], expert_array(m, i).bytes);
     }
     return checksum_end(&checksum);
 }

@@ -15,8 +15,8 @@
 #include "io/file_map.h"
 #include "model/weights.h"
 
-/* Of each matrix: values, scales, biases. */
-enum { EXPERT_ARRAYS = 3 * EXPERT_PARTS };
+/* Of each matrix: values, scales, biases, addends. */
+enum { EXPERT_ARRAYS = EXPERT_MATRIX_ARRAYS * EXPERT_PARTS };
 
 /* Direct reads begin at multiples of this in a slot, which is a multiple of their own alignment. */
 enum { SLOT_ALIGNMENT = 4096 };

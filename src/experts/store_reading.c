@@ -221,15 +221,14 @@ mf_status expert_store_read_files(const struct expert_store *store, uint8_t *out
     mf_status status = MF_OK;
     for (int part = 0; part < EXPERT_PARTS; part++) {
         const struct expert_matrix *m = &store->options.layers[layer].experts[part];
-        const struct extent *const extents[] = { m->values, m->scales, m->biases };
-        const uint64_t bytes[] = { m->value_bytes, m->scale_bytes, m->bias_bytes };
-        for (size_t i = 0; i < COUNT_OF(extents) && status == MF_OK; i++) {
-            if (!extents[i]) continue;
-            const struct extent *place = &extents[i][expert];
+        for (size_t i = 0; i < EXPERT_MATRIX_ARRAYS && status == MF_OK; i++) {
+            struct expert_array array = expert_array(m, i);
+            if (!array.extents) continue;
+            const struct extent *place = &array.extents[expert];
             const struct file *file = &store->options.directory->files[place->file];
             file_forget(file);
-            status = file_read(file, out, place->offset, (size_t)bytes[i], why);
-            out += bytes[i];
+            status = file_read(file, out, place->offset, (size_t)array.bytes, why);
+            out += array.bytes;
         }
     }
     return status;

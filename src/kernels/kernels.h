@@ -11,6 +11,7 @@
 #ifndef KERNELS_KERNELS_H
 #define KERNELS_KERNELS_H
 
+#include "base/activation.h"
 #include "base/machine.h"
 #include "kernels/attention/attention.h"
 #include "kernels/delta/delta.h"
@@ -106,12 +107,16 @@ struct matrix_rows {
 /* Of 32 rows of a block, 16 are from[0]'s and 16 from[1]'s, which have the same cols. */
 struct matrix_product {
     struct matrix_rows from[2];
-    size_t rows;           /* in all blocks */
-    const uint16_t *packs; /* one after the other */
-    size_t x_rows;         /* rows in the packs */
-    float *const *out;     /* x_rows pointers to `rows` floats */
-    bool add;              /* to what is there */
-    void *room;            /* matrix_room bytes, in lines of the cache */
+    size_t rows;                /* in all blocks */
+    const uint16_t *packs;      /* one after the other */
+    size_t x_rows;              /* rows in the packs */
+    float *const *out;          /* x_rows pointers to `rows` floats */
+    bool add;                   /* to what is there */
+    enum activation activation; /* of a gated product */
+    /* Numbers that are added to each row's results: the first for `rows` of them; of a gated product
+     * for gate's and for up's, with zeroes up to whole blocks.  NULL: none. */
+    const float *addends[2];
+    void *room; /* matrix_room bytes, in lines of the cache */
 };
 
 struct matrix_unit {
@@ -130,7 +135,7 @@ struct matrix_unit {
     /* Up to 16 rows of n floats; the others are zero. */
     void (*make_pack)(uint16_t *out, const float *const *x, size_t count, size_t n);
     void (*multiply)(const struct matrix_product *product);
-    /* A block is 16 rows of gate, then 16 of up: silu(gate) ⊙ up becomes 16 numbers, from `first`
+    /* A block is 16 rows of gate, then 16 of up: act(gate) ⊙ up becomes 16 numbers, from `first`
      * on, of packs of `cols` numbers; out and add are not used. */
     void (*multiply_gated)(const struct matrix_product *product, uint16_t *packs, size_t first,
                            size_t cols);
@@ -183,10 +188,13 @@ struct kernels {
     void (*exp_shifted)(float *x, float shift, size_t n);
     /* x ← exp(x - max) / Σ */
     void (*softmax)(float *x, size_t n);
-    /* out = silu(gate) ⊙ up; out may be either */
-    void (*silu_multiply)(float *out, const float *gate, const float *up, size_t n);
+    /* By activation: out = act(gate) ⊙ up, or as it says; out may be either */
+    void (*gate_multiply[ACTIVATION_COUNT])(float *out, const float *gate, const float *up,
+                                            size_t n);
     /* out = x ⊙ sigmoid(gate); out may be either */
     void (*sigmoid_multiply)(float *out, const float *x, const float *gate, size_t n);
+    /* x ← cap·tanh(x / cap) */
+    void (*soft_cap)(float *x, float cap, size_t n);
     /* x ← silu(x) */
     void (*silu)(float *x, size_t n);
     void (*delta_step)(const struct delta_step *step);

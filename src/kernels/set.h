@@ -20,11 +20,15 @@ void NAMED(unit_norm)(float *x, float scale, float epsilon, size_t n);
 void NAMED(exp_shifted)(float *x, float shift, size_t n);
 void NAMED(softmax)(float *x, size_t n);
 void NAMED(silu_multiply)(float *out, const float *gate, const float *up, size_t n);
+void NAMED(gelu_multiply)(float *out, const float *gate, const float *up, size_t n);
+void NAMED(clamped_multiply)(float *out, const float *gate, const float *up, size_t n);
 void NAMED(sigmoid_multiply)(float *out, const float *x, const float *gate, size_t n);
+void NAMED(soft_cap)(float *x, float cap, size_t n);
 void NAMED(silu)(float *x, size_t n);
 void NAMED(delta_step)(const struct delta_step *d);
 
 void NAMED(attend_begin)(const struct attend_block *b);
+void NAMED(attend_begin_sinks)(const struct attend_block *b); /* of a block that has begun */
 void NAMED(attend_tile)(const struct attend_block *b, const struct attend_tile *tile);
 void NAMED(attend_end)(const struct attend_block *b);
 void NAMED(attend_stretch)(const struct attend_stretch *s);

@@ -72,11 +72,16 @@ static bool shape_is(const struct tensor *t, uint64_t stack, uint64_t rows, uint
     return shape[0] == rows && shape[1] == cols;
 }
 
-/* What config.json says about module `name`: bits and group, 0 where it is silent. */
-static mf_status configured_quantization(uint64_t *bits, uint64_t *group, const struct binder *b,
-                                         const char *name, mf_error *why)
+/* What config.json says about a module of MLX: NULL and 0 where it is silent. */
+struct said {
+    const char *mode;
+    uint64_t bits, group;
+};
+
+static mf_status configured_quantization(struct said *out, const struct binder *b, const char *name,
+                                         mf_error *why)
 {
-    *bits = *group = 0;
+    *out = (struct said){ 0 };
     if (!b->quantization) return MF_OK;
     char module[TENSOR_NAME_MAX];
     snprintf(module, sizeof module, "%s", name);
@@ -85,17 +90,38 @@ static mf_status configured_quantization(uint64_t *bits, uint64_t *group, const 
 
     const json_t *entry = json_object_get(b->quantization, module);
     if (!json_is_object(entry)) entry = b->quantization;
-    const char *mode = "affine";
-    mf_status status = json_maybe_text(&mode, entry, "mode", b->source->where, why);
-    if (status == MF_OK && strcmp(mode, "affine") != 0)
+    out->mode = "affine";
+    mf_status status = json_maybe_text(&out->mode, entry, "mode", b->source->where, why);
+    if (status == MF_OK && strcmp(out->mode, "affine") != 0 && strcmp(out->mode, "mxfp4") != 0)
         status = fail(why, MF_ERR_UNSUPPORTED,
-                      "%s: %s is quantised in mode \"%s\", only \"affine\" is known",
-                      b->source->where, module, mode);
+                      "%s: %s is quantised in mode \"%s\", only \"affine\" and \"mxfp4\" are known",
+                      b->source->where, module, out->mode);
     if (status == MF_OK)
-        status = json_maybe_count(bits, entry, "bits", 2, 8, b->source->where, why);
+        status = json_maybe_count(&out->bits, entry, "bits", 2, 8, b->source->where, why);
     if (status == MF_OK)
-        status = json_maybe_count(group, entry, "group_size", 8, 1024, b->source->where, why);
+        status = json_maybe_count(&out->group, entry, "group_size", 8, 1024, b->source->where, why);
     return status;
+}
+
+/* Whether config.json agrees with the tensors, of which `found` tells. */
+static mf_status check_said(const struct binder *b, const char *name, const struct said *found,
+                            mf_error *why)
+{
+    struct said said;
+    mf_status status = configured_quantization(&said, b, name, why);
+    if (status != MF_OK) return status;
+    if (said.mode && strcmp(said.mode, found->mode) != 0)
+        return fail(why, MF_ERR_MISMATCH,
+                    "%s: config.json says that %s is in mode \"%s\", its tensors are in \"%s\"",
+                    b->source->where, name, said.mode, found->mode);
+    if ((said.bits && said.bits != found->bits) || (said.group && said.group != found->group))
+        return fail(why, MF_ERR_MISMATCH,
+                    "%s: config.json says that %s has %llu bits in groups of %llu, its tensors "
+                    "have %llu in groups of %llu",
+                    b->source->where, name, (unsigned long long)said.bits,
+                    (unsigned long long)said.group, (unsigned long long)found->bits,
+                    (unsigned long long)found->group);
+    return MF_OK;
 }
 
 static bool is_scale_format(enum format format)
@@ -128,21 +154,37 @@ static mf_status describe_affine(struct matrix_source *out, const struct binder 
                     "%s: scales and biases of %s must both be F32, F16 or BF16", b->source->where,
                     need->name);
 
-    uint64_t said_bits, said_group;
-    mf_status status = configured_quantization(&said_bits, &said_group, b, need->name, why);
+    const struct said found = { "affine", bits, group };
+    mf_status status = check_said(b, need->name, &found, why);
     if (status != MF_OK) return status;
-    if ((said_bits && said_bits != bits) || (said_group && said_group != group))
-        return fail(why, MF_ERR_MISMATCH,
-                    "%s: config.json says that %s has %llu bits in groups of %llu, its tensors "
-                    "have %llu in groups of %llu",
-                    b->source->where, need->name, (unsigned long long)said_bits,
-                    (unsigned long long)said_group, (unsigned long long)bits,
-                    (unsigned long long)group);
     out->shape.format = format;
     out->shape.scale_format = scales->format;
     out->shape.group_rows = 1;
     out->shape.group_cols = (uint32_t)group;
     out->shape.scale_row_bytes = groups * format_info(scales->format)->block_bytes;
+    return MF_OK;
+}
+
+/* MLX's mxfp4: eight numbers in a word, the scale of 32 of them is a power of two in a byte. */
+static mf_status describe_mxfp4(struct matrix_source *out, const struct binder *b,
+                                const struct matrix_need *need, mf_error *why)
+{
+    enum { GROUP = 32 };
+    const struct tensor *values = out->values, *scales = out->scales;
+    uint64_t groups = need->cols / GROUP;
+    if (values->format != FORMAT_U32 || need->cols % GROUP != 0 ||
+        !shape_is(values, need->stack, need->rows, need->cols / 8))
+        return shape_problem(b, need, values, why);
+    if (!shape_is(scales, need->stack, need->rows, groups))
+        return shape_problem(b, need, scales, why);
+    const struct said found = { "mxfp4", 4, GROUP };
+    mf_status status = check_said(b, need->name, &found, why);
+    if (status != MF_OK) return status;
+    out->shape.format = FORMAT_E2M1;
+    out->shape.scale_format = FORMAT_F8_E8M0;
+    out->shape.group_rows = 1;
+    out->shape.group_cols = GROUP;
+    out->shape.scale_row_bytes = groups;
     return MF_OK;
 }
 
@@ -156,18 +198,19 @@ static mf_status describe_tiled(struct matrix_source *out, const struct binder *
                                 const struct matrix_need *need, mf_error *why)
 {
     const struct tensor *values = out->values, *scales = out->scales;
-    uint64_t scale_cols = tiles(need->cols, b->tile_cols);
+    uint32_t tile_cols = b->tile_cols ? b->tile_cols : (uint32_t)need->cols;
+    uint64_t scale_cols = tiles(need->cols, tile_cols);
     if (!shape_is(values, need->stack, need->rows, need->cols))
         return shape_problem(b, need, values, why);
     bool known = is_scale_format(scales->format) || scales->format == FORMAT_F8_E8M0;
     if (!known || !shape_is(scales, need->stack, tiles(need->rows, b->tile_rows), scale_cols))
         return fail(why, MF_ERR_MISMATCH,
                     "%s: the scales %s do not hold one number for each %u x %u tile of %s",
-                    b->source->where, scales->name, b->tile_rows, b->tile_cols, need->name);
+                    b->source->where, scales->name, b->tile_rows, tile_cols, need->name);
     out->shape.format = FORMAT_F8_E4M3;
     out->shape.scale_format = scales->format;
     out->shape.group_rows = b->tile_rows;
-    out->shape.group_cols = b->tile_cols;
+    out->shape.group_cols = tile_cols;
     out->shape.scale_row_bytes = scale_cols * format_info(scales->format)->block_bytes;
     return MF_OK;
 }
@@ -184,7 +227,7 @@ static mf_status describe_plain(struct matrix_source *out, const struct binder *
         return fail(why, MF_ERR_UNSUPPORTED, "%s: tensor %s is %s, which is not supported%s",
                     b->source->where, values->name,
                     known ? format_info(values->format)->name : "of unknown type",
-                    scaled_elsewhere ? " without its weight_scale_inv" : "");
+                    scaled_elsewhere ? " without its scales" : "");
     out->shape.format = values->format;
     return MF_OK;
 }
@@ -200,7 +243,7 @@ mf_status binder_find_matrix(struct matrix_source *out, const struct binder *bin
                     binder->source->where, need->name, need_text(expected, need));
     struct tensor *scales = find_beside(binder, need->name, ".scales");
     struct tensor *biases = find_beside(binder, need->name, ".biases");
-    struct tensor *tile_scales = find_beside(binder, need->name, ".weight_scale_inv");
+    struct tensor *tile_scales = find_beside(binder, need->name, binder->tile_scales);
     bool tiled = !scales && tile_scales && values->format == FORMAT_F8_E4M3;
     /* Biases alone belong to nothing. */
     struct tensor *parts[] = { values, tiled ? tile_scales : scales, scales ? biases : NULL };
@@ -211,7 +254,9 @@ mf_status binder_find_matrix(struct matrix_source *out, const struct binder *bin
     out->biases = parts[2];
 
     mf_status status;
-    if (scales)
+    if (scales && !biases && scales->format == FORMAT_U8)
+        status = describe_mxfp4(out, binder, need, why);
+    else if (scales)
         status = describe_affine(out, binder, need, why);
     else if (tiled)
         status = describe_tiled(out, binder, need, why);

@@ -14,13 +14,21 @@ struct binder {
     const char *head_prefix;       /* of lm_head */
     bool gguf;                     /* GGUF's names; else those of Hugging Face and MLX */
     const json_t *quantization;    /* MLX's list of modules, or NULL */
-    uint32_t tile_rows, tile_cols; /* of FP8's scales */
+    uint32_t tile_rows, tile_cols; /* of FP8's scales; 0 columns: whole rows */
+    const char *tile_scales;       /* what they are called beside the values */
     bool keeps_norms;              /* written by MLX or as GGUF: norms hold 1 + w already */
+    enum mixer_kind mixer;         /* of the layer whose weights are bound */
     struct arena *arena;
     struct weights *listing;   /* gets the origins instead of data; NULL: data is read */
     struct arena_tally *tally; /* of a listing: what the data would take of the arena; NULL: what
                                   is listed is not kept */
 };
+
+/* A size in the layer whose weights are bound. */
+static inline uint64_t binder_size(const struct binder *binder, enum dimension dimension)
+{
+    return dimension_size(binder->source->config, binder->mixer, dimension);
+}
 
 /* Where a matrix is: `shape` without data, and the tensors that hold it. */
 struct matrix_source {
@@ -64,6 +72,13 @@ mf_status binder_bind_fused_delta(struct weight weights[WEIGHT_COUNT], const str
 /* weights_experts.c */
 mf_status binder_bind_experts(struct expert_matrix out[EXPERT_PARTS], const struct binder *binder,
                               uint32_t layer, mf_error *why);
+/* weights_interleaved.c: experts whose rows of gate and up alternate, and the biases of layers. */
+bool binder_is_interleaved(const struct binder *binder, uint32_t layer);
+mf_status binder_bind_interleaved(struct expert_matrix out[EXPERT_PARTS],
+                                  const struct binder *binder, uint32_t layer, mf_error *why);
+/* Tensor `name`, [experts][rows]. */
+mf_status binder_bind_addends(struct expert_matrix *out, const struct binder *binder,
+                              const char *name, uint64_t rows, mf_error *why);
 /* The same from a packed model's manifest. */
 mf_status binder_bind_packed(struct layer_weights *out, const struct binder *binder, uint32_t layer,
                              mf_error *why);

@@ -82,9 +82,9 @@ mf_status binder_bind_fused_delta(struct weight weights[WEIGHT_COUNT], const str
     struct weight *second = &weights[qkvz ? WEIGHT_DELTA_Z : WEIGHT_DELTA_A];
     struct matrix_need need = { .name = name,
                                 .id = rule->id,
-                                .rows = dimension_size(config, rule->shape[0]),
-                                .cols = dimension_size(config, rule->shape[1]) };
-    uint64_t second_rows = dimension_size(config, qkvz ? DIM_DELTA_VALUES : DIM_DELTA_VALUE_HEADS);
+                                .rows = binder_size(binder, rule->shape[0]),
+                                .cols = binder_size(binder, rule->shape[1]) };
+    uint64_t second_rows = binder_size(binder, qkvz ? DIM_DELTA_VALUES : DIM_DELTA_VALUE_HEADS);
     struct arena scratch; /* the fused matrix is not kept */
     arena_init(&scratch, binder->arena->allocator);
     struct binder reading = *binder;

@@ -5,6 +5,8 @@
 #include "model/config_checks.h"
 #include "model/families.h"
 
+#include <stdlib.h>
+
 /* Reads fields of one object; the first problem sticks and later reads do nothing. */
 struct reader {
     const json_t *json;
@@ -27,13 +29,17 @@ static const struct count_field {
     COUNT("vocab_size", vocab_size, 1, VOCAB_MAX),
     COUNT("max_position_embeddings", context_length, 1, UINT32_MAX),
     COUNT("num_hidden_layers", layer_count, 1, LAYERS_MAX),
+    COUNT("num_mtp_layers", prediction_layers, 0, LAYERS_MAX),
+    COUNT("num_mtp_modules", prediction_layers, 0, LAYERS_MAX),
     COUNT("num_nextn_predict_layers", prediction_layers, 0, LAYERS_MAX),
     COUNT("full_attention_interval", full_attention_interval, 1, LAYERS_MAX),
     COUNT("num_attention_heads", heads, 1, HEADS_MAX),
     COUNT("num_key_value_heads", kv_heads, 1, HEADS_MAX),
     COUNT("head_dim", head_width, 1, HEAD_WIDTH_MAX),
+    COUNT("sliding_window", window.positions, 1, UINT32_MAX),
     COUNT("kv_lora_rank", latent_width, 1, WIDTH_MAX),
     COUNT("qk_nope_head_dim", nope_width, 1, HEAD_WIDTH_MAX),
+    COUNT("rotary_dim", rope.rotary_width, 1, HEAD_WIDTH_MAX),
     COUNT("qk_rope_head_dim", rope.rotary_width, 1, HEAD_WIDTH_MAX),
     COUNT("v_head_dim", value_width, 1, HEAD_WIDTH_MAX),
     COUNT("linear_num_key_heads", delta_key_heads, 1, HEADS_MAX),
@@ -44,7 +50,9 @@ static const struct count_field {
     COUNT("num_local_experts", experts, 1, EXPERTS_MAX),
     COUNT("num_experts", experts, 1, EXPERTS_MAX),
     COUNT("n_routed_experts", experts, 1, EXPERTS_MAX),
+    COUNT("experts_per_token", experts_per_token, 1, EXPERTS_MAX),
     COUNT("num_experts_per_tok", experts_per_token, 1, EXPERTS_MAX),
+    COUNT("top_k_experts", experts_per_token, 1, EXPERTS_MAX),
     COUNT("moe_intermediate_size", expert_width, 1, WIDTH_MAX),
     COUNT("shared_expert_intermediate_size", shared_width, 0, WIDTH_MAX),
     COUNT("n_group", router_groups, 1, EXPERTS_MAX),
@@ -66,6 +74,8 @@ static void read_counts(struct reader *r, struct model_config *c)
         *field = (uint32_t)value;
     }
     c->context_length = (uint32_t)min_size(c->context_length, CONTEXT_MAX);
+    if (c->family->experts_alone && c->dense_width) c->expert_width = c->dense_width;
+    if (c->family->dense_beside) c->shared_width = c->dense_width;
 }
 
 static void real(double *out, struct reader *r, const json_t *json, const char *key)
@@ -107,7 +117,7 @@ static const struct field_names field_names = {
     .width = "hidden_size",
     .heads = "num_attention_heads",
     .kv_heads = "num_key_value_heads",
-    .rotary = "partial_rotary_factor or qk_rope_head_dim",
+    .rotary = "partial_rotary_factor, rotary_dim or qk_rope_head_dim",
     .partial = "partial_rotary_factor",
     .theta = "rope_theta",
     .original_context = "original_max_position_embeddings of rope_scaling",
@@ -125,10 +135,112 @@ static const struct field_names field_names = {
 
 /* ------------------------------------------------------------------- parts */
 
+/* A size that only one value is understood of. */
+static void expect_zero(struct reader *r, const char *key)
+{
+    uint64_t value = 0;
+    if (r->status == MF_OK)
+        r->status = json_maybe_count(&value, r->json, key, 0, UINT32_MAX, r->where, r->why);
+    REFUSE_IF(value != 0, r, "%s is %llu, 0 was expected", key, (unsigned long long)value);
+}
+
+static void read_size(uint32_t *out, struct reader *r, const json_t *json, const char *key,
+                      uint32_t high)
+{
+    uint64_t value = *out;
+    if (r->status == MF_OK)
+        r->status = json_maybe_count(&value, json, key, 1, high, r->where, r->why);
+    *out = (uint32_t)value;
+}
+
+/* Before the list of mixers is there. */
+static bool is_full(const struct reader *r, const struct model_config *c, uint32_t layer)
+{
+    const json_t *list = json_object_get(r->json, "layer_types");
+    const char *kind = json_string_value(json_array_get(list, layer));
+    if (c->family->last_layer_full && layer == c->layer_count - 1) return true;
+    if (kind) return strcmp(kind, "full_attention") == 0;
+    return (layer + 1) % c->full_attention_interval == 0;
+}
+
+static uint32_t layer_number(struct reader *r, const struct model_config *c, const char *key)
+{
+    char *end;
+    unsigned long number = strtoul(key, &end, 10);
+    bool right = key[0] >= '0' && key[0] <= '9' && *end == '\0' && number < c->layer_count;
+    REFUSE_IF(!right, r, "per_layer_config has the layer \"%.16s\", numbers below %u were expected",
+              key, c->layer_count);
+    return right ? (uint32_t)number : 0;
+}
+
+/* Sizes of single layers, by number: those of all layers of a kind are the same. */
+static void read_layer_sizes(struct reader *r, struct model_config *c)
+{
+    const char *layer;
+    json_t *sizes;
+    bool seen[2] = { false, false };
+    json_object_foreach(json_object_get(r->json, "per_layer_config"), layer, sizes)
+    {
+        bool full = is_full(r, c, layer_number(r, c, layer));
+        uint32_t *of_width = full ? &c->head_width : &c->window.head_width;
+        uint32_t *of_heads = full ? &c->kv_heads : &c->window.kv_heads;
+        uint32_t width = *of_width, heads = *of_heads;
+        read_size(&width, r, sizes, "head_dim", HEAD_WIDTH_MAX);
+        read_size(&heads, r, sizes, "num_key_value_heads", HEADS_MAX);
+        REFUSE_IF(seen[full] && (width != *of_width || heads != *of_heads), r,
+                  "per_layer_config has heads of %u x %u in layer %.16s and %u x %u before, the "
+                  "same were expected",
+                  heads, width, layer, *of_heads, *of_width);
+        *of_width = width;
+        *of_heads = heads;
+        seen[full] = true;
+    }
+}
+
+/* What has been read as the heads' sizes is that of layers with a window. */
+static void read_wider_layers(struct reader *r, struct model_config *c)
+{
+    c->values_are_keys = flag(r, r->json, "attention_k_eq_v", c->values_are_keys);
+    c->window.head_width = c->window.kv_heads = 0;
+    read_size(&c->window.head_width, r, r->json, "head_dim", HEAD_WIDTH_MAX);
+    c->window.kv_heads = c->kv_heads;
+    if (c->window.head_width == 0) c->window.head_width = c->family->defaults.window.head_width;
+    c->head_width = c->family->defaults.head_width;
+    read_size(&c->head_width, r, r->json, "global_head_dim", HEAD_WIDTH_MAX);
+    if (c->values_are_keys)
+        read_size(&c->kv_heads, r, r->json, "num_global_key_value_heads", HEADS_MAX);
+    read_layer_sizes(r, c);
+}
+
+/* Parts of the small models of a family, which are not known. */
+static void refuse_parts(struct reader *r)
+{
+    const char *bidirectional = text(r, r->json, "use_bidirectional_attention", "vision");
+    expect_zero(r, "hidden_size_per_layer_input");
+    expect_zero(r, "num_kv_shared_layers");
+    expect_flag(r, r->json, "use_double_wide_mlp", false);
+    expect_flag(r, r->json, "enable_moe_block", true);
+    REFUSE_IF(strcmp(bidirectional, "all") == 0, r,
+              "use_bidirectional_attention is \"%s\", null or vision was expected", bidirectional);
+}
+
+/* Layers with a window have an object of their own. */
+static void read_window_rope(struct reader *r, struct rope_config *rope)
+{
+    const json_t *own =
+        json_object_get(json_object_get(r->json, "rope_parameters"), "sliding_attention");
+    const char *kind = text(r, own, "rope_type", "default");
+    real(&rope->theta, r, own, "rope_theta");
+    REFUSE_IF(strcmp(kind, "default") != 0, r,
+              "rope_type of sliding_attention is \"%.64s\", default was expected", kind);
+}
+
 static void read_rope(struct reader *r, struct rope_config *rope, struct yarn_fields *yarn)
 {
     /* Newer files keep rope's numbers in an object of their own. */
     const json_t *own = json_object_get(r->json, "rope_parameters");
+    const json_t *full = json_object_get(own, "full_attention");
+    if (json_is_object(full)) own = full;
     if (!json_is_object(own)) own = r->json;
     real(&rope->theta, r, r->json, "rope_theta");
     real(&rope->theta, r, own, "rope_theta");
@@ -136,9 +248,18 @@ static void read_rope(struct reader *r, struct rope_config *rope, struct yarn_fi
     real(&rope->partial, r, own, "partial_rotary_factor");
     rope->interleaved = flag(r, r->json, "rope_interleave", rope->interleaved);
 
+    const char *usual = rope->proportional ? "proportional" : "default";
     const json_t *scaling = json_object_get(r->json, "rope_scaling");
+    /* A family whose default it is has YaRN where a file says nothing at all. */
+    if (!json_is_object(scaling) && own == r->json && rope->factor > 1) return;
     if (!json_is_object(scaling)) scaling = own;
-    const char *kind = text(r, scaling, "rope_type", text(r, scaling, "type", "default"));
+    rope->factor = 0;
+    const char *kind = text(r, scaling, "rope_type", text(r, scaling, "type", usual));
+    if (rope->proportional) {
+        REFUSE_IF(strcmp(kind, "proportional") != 0, r,
+                  "rope_type is \"%.64s\", proportional was expected", kind);
+        return;
+    }
     if (strcmp(kind, "default") == 0) return;
     REFUSE_IF(strcmp(kind, "yarn") != 0, r, "rope_type is \"%.64s\", default or yarn was expected",
               kind);
@@ -152,7 +273,7 @@ static void read_rope(struct reader *r, struct rope_config *rope, struct yarn_fi
     real(&yarn->mscale, r, scaling, "mscale");
     real(&yarn->mscale_all_dim, r, scaling, "mscale_all_dim");
     real(&yarn->attention_factor, r, scaling, "attention_factor");
-    expect_flag(r, scaling, "truncate", true);
+    rope->untruncated = !flag(r, scaling, "truncate", true);
     REFUSE_IF(!(rope->factor >= 1.0 && rope->factor < 1e9), r,
               "factor of rope_scaling is %g, at least 1 was expected", rope->factor);
 }
@@ -181,6 +302,9 @@ static void read_choice(struct reader *r, struct model_config *c)
               "scoring_func is \"%.64s\", softmax or sigmoid was expected", scores);
     if (scores) c->router = strcmp(scores, "sigmoid") == 0 ? ROUTER_SIGMOID : ROUTER_SOFTMAX;
     bool sigmoid = c->router == ROUTER_SIGMOID;
+    bool other = c->family->fixed_router && c->router != c->family->defaults.router;
+    REFUSE_IF(other, r, "scoring_func is \"%.64s\", %s was expected", scores,
+              sigmoid ? "softmax" : "sigmoid");
     if (!method) method = sigmoid ? "noaux_tc" : "greedy";
     bool greedy = strcmp(method, "greedy") == 0;
     bool known = sigmoid ? strcmp(method, "noaux_tc") == 0
@@ -191,15 +315,42 @@ static void read_choice(struct reader *r, struct model_config *c)
     if (greedy) c->router_groups = c->router_top_groups = 1;
 }
 
+/* Biases of projections, and norms of queries and keys. */
+static void read_projections(struct reader *r, struct model_config *c)
+{
+    bool known = family_has_weight(c->family, WEIGHT_Q_BIAS) ||
+                 family_has_weight(c->family, WEIGHT_KV_A_BIAS);
+    if (known)
+        c->attention_bias = flag(r, r->json, "attention_bias", c->attention_bias);
+    else
+        expect_flag(r, r->json, "attention_bias", false);
+    if (c->family->optional_qk_norm)
+        c->qk_norm = flag(r, r->json, "use_qk_norm", c->qk_norm != QK_NORM_NONE) ? QK_NORM_HEADS
+                                                                                 : QK_NORM_NONE;
+    else
+        expect_flag(r, r->json, "use_qk_norm", c->qk_norm != QK_NORM_NONE);
+    /* 1 is full attention. */
+    const json_t *kinds = json_object_get(r->json, "attn_type_list");
+    for (size_t i = 0; i < json_array_size(kinds); i++)
+        REFUSE_IF(json_integer_value(json_array_get(kinds, i)) != 1, r,
+                  "attn_type_list[%zu] is %lld, 1 was expected", i,
+                  (long long)json_integer_value(json_array_get(kinds, i)));
+}
+
 static void read_shared(struct reader *r, struct model_config *c)
 {
-    uint64_t shared = 0, frequency = 1;
+    uint64_t shared = c->family->shared_experts, frequency = 1, other = 0;
     if (r->status == MF_OK)
         r->status =
             json_maybe_count(&shared, r->json, "n_shared_experts", 0, 1024, r->where, r->why);
     if (r->status == MF_OK)
         r->status = json_maybe_count(&frequency, r->json, "moe_layer_freq", 1, LAYERS_MAX, r->where,
                                      r->why);
+    if (r->status == MF_OK)
+        r->status = json_maybe_count(&other, r->json, "shared_intermediate_size", 0, WIDTH_MAX,
+                                     r->where, r->why);
+    REFUSE_IF(other != 0, r, "shared_intermediate_size is %llu, 0 was expected",
+              (unsigned long long)other);
     REFUSE_IF(frequency != 1, r, "moe_layer_freq is %llu, 1 was expected",
               (unsigned long long)frequency);
     REFUSE_IF(shared * c->expert_width > WIDTH_MAX, r,
@@ -218,15 +369,25 @@ static void read_router(struct reader *r, struct model_config *c)
 
     read_choice(r, c);
     read_shared(r, c);
-    const char *activation = text(r, r->json, "hidden_act", "silu");
-    REFUSE_IF(strcmp(activation, "silu") != 0, r, "hidden_act is \"%.64s\", silu was expected",
-              activation);
+    expect_flag(r, r->json, "use_routing_bias", true);
+    static const char *const activations[ACTIVATION_COUNT] = {
+        [ACTIVATION_SILU] = "silu",
+        [ACTIVATION_GELU] = "gelu_pytorch_tanh",
+        [ACTIVATION_CLAMPED] = "silu" /* as gpt-oss calls it */
+    };
+    const char *known = activations[c->activation];
+    const char *key =
+        json_object_get(r->json, "hidden_activation") ? "hidden_activation" : "hidden_act";
+    const char *activation = text(r, r->json, key, known);
+    REFUSE_IF(strcmp(activation, known) != 0, r, "%s is \"%.64s\", %s was expected", key,
+              activation, known);
 }
 
 /* ------------------------------------------------------------------- lists */
 
 static void read_mixer_list(struct reader *r, struct model_config *c, const json_t *list)
 {
+    const char *other = c->family->windowed ? "sliding_attention" : "linear_attention";
     if (!json_is_array(list) || json_array_size(list) != c->layer_count) {
         r->status = fail(r->why, MF_ERR_FORMAT, "%s: layer_types has %zu entries, %u were expected",
                          r->where, json_array_size(list), c->layer_count);
@@ -234,15 +395,14 @@ static void read_mixer_list(struct reader *r, struct model_config *c, const json
     }
     for (uint32_t i = 0; i < c->layer_count; i++) {
         const char *kind = json_string_value(json_array_get(list, i));
-        if (kind && strcmp(kind, "linear_attention") == 0) {
-            c->mixers[i] = MIXER_DELTA;
+        if (kind && strcmp(kind, other) == 0) {
+            c->mixers[i] = family_other_mixer(c->family);
         } else if (kind && strcmp(kind, "full_attention") == 0) {
             c->mixers[i] = MIXER_ATTENTION;
         } else {
             r->status = fail(r->why, MF_ERR_UNSUPPORTED,
-                             "%s: layer_types[%u] is \"%s\", linear_attention or full_attention "
-                             "was expected",
-                             r->where, i, kind ? kind : "not a string");
+                             "%s: layer_types[%u] is \"%s\", %s or full_attention was expected",
+                             r->where, i, kind ? kind : "not a string", other);
             return;
         }
     }
@@ -250,16 +410,45 @@ static void read_mixer_list(struct reader *r, struct model_config *c, const json
 
 static void list_mixers(struct reader *r, struct model_config *c)
 {
+    bool mixed = c->family->hybrid || c->family->windowed;
     const json_t *list = json_object_get(r->json, "layer_types");
     for (uint32_t i = 0; i < c->layer_count; i++) {
-        bool full = !c->family->hybrid || (i + 1) % c->full_attention_interval == 0;
-        c->mixers[i] = full ? c->family->mixer : MIXER_DELTA;
+        bool full = !mixed || (i + 1) % c->full_attention_interval == 0;
+        c->mixers[i] = full ? c->family->mixer : family_other_mixer(c->family);
     }
-    if (c->family->hybrid && list && !json_is_null(list)) read_mixer_list(r, c, list);
+    if (mixed && list && !json_is_null(list)) read_mixer_list(r, c, list);
+    if (c->family->last_layer_full) c->mixers[c->layer_count - 1] = c->family->mixer;
+    REFUSE_IF(config_count_mixers(c, MIXER_WINDOW) > 0 && c->window.positions == 0, r,
+              "sliding_window is missing, which %u layers need",
+              config_count_mixers(c, MIXER_WINDOW));
+}
+
+static void read_ffn_list(struct reader *r, struct model_config *c, const json_t *list)
+{
+    if (!json_is_array(list) || json_array_size(list) != c->layer_count) {
+        r->status =
+            fail(r->why, MF_ERR_FORMAT, "%s: mlp_layer_types has %zu entries, %u were expected",
+                 r->where, json_array_size(list), c->layer_count);
+        return;
+    }
+    for (uint32_t i = 0; i < c->layer_count; i++) {
+        const char *kind = json_string_value(json_array_get(list, i));
+        bool dense = kind && strcmp(kind, "dense") == 0;
+        REFUSE_IF(!dense && (!kind || strcmp(kind, "sparse") != 0), r,
+                  "mlp_layer_types[%u] is \"%.64s\", dense or sparse was expected", i,
+                  kind ? kind : "not a string");
+        c->ffns[i] = dense ? FFN_DENSE : FFN_EXPERTS;
+    }
 }
 
 static void list_ffns(struct reader *r, struct model_config *c)
 {
+    const json_t *types = json_object_get(r->json, "mlp_layer_types");
+    if (c->family->experts_alone) return;
+    if (types && !json_is_null(types)) {
+        read_ffn_list(r, c, types);
+        return;
+    }
     for (uint32_t i = 0; i < c->layer_count; i++) {
         bool dense = i < c->leading_dense_layers || (i + 1) % c->sparse_step != 0;
         c->ffns[i] = dense ? FFN_DENSE : FFN_EXPERTS;
@@ -321,11 +510,20 @@ static void read_fields(struct reader *r, struct model_config *c, struct yarn_fi
     c->norm_epsilon = (float)epsilon;
     read_counts(r, c);
     read_latent(r, c);
+    if (c->family->wider_full_layers) read_wider_layers(r, c);
     read_rope(r, &c->rope, yarn);
+    if (c->family->windowed) read_window_rope(r, &c->window.rope);
     read_router(r, c);
     expect_flag(r, r->json, "attn_output_gate", c->output_gate);
-    expect_flag(r, r->json, "attention_bias", false);
+    read_projections(r, c);
     expect_flag(r, r->json, "use_sliding_window", false);
+    real(&c->logit_cap, r, r->json, "final_logit_softcapping");
+    REFUSE_IF(!(c->logit_cap >= 0 && c->logit_cap < 1e9), r,
+              "final_logit_softcapping is %g, a number above 0 was expected", c->logit_cap);
+    refuse_parts(r);
+    double limit = 7;
+    real(&limit, r, r->json, "swiglu_limit");
+    REFUSE_IF(limit != 7, r, "swiglu_limit is %g, 7 was expected", limit);
 }
 
 mf_status config_parse(struct model_config *out, const json_t *json, struct arena *arena,
@@ -340,7 +538,7 @@ mf_status config_parse(struct model_config *out, const json_t *json, struct aren
     *out = family->defaults;
     out->family = family;
 
-    bool tied = flag(&r, json, "tie_word_embeddings", false);
+    bool tied = flag(&r, json, "tie_word_embeddings", out->tied_head);
     /* Models with a vision part nest the language model's numbers. */
     const json_t *nested = json_object_get(json, "text_config");
     if (json_is_object(nested)) r.json = nested;

@@ -11,9 +11,9 @@ static double yarn_scale(double factor, double c)
     return factor <= 1.0 ? 1.0 : 0.1 * c * log(factor) + 1.0;
 }
 
-static void set_multipliers(struct model_config *c, const struct yarn_fields *yarn)
+static void set_multipliers(struct model_config *c, struct rope_config *rope,
+                            const struct yarn_fields *yarn)
 {
-    struct rope_config *rope = &c->rope;
     bool both = yarn->mscale > 0 && yarn->mscale_all_dim > 0;
     rope->multiplier = rope->score_multiplier = 1.0;
     if (!(rope->factor > 1.0)) {
@@ -80,15 +80,38 @@ static mf_status finish_heads(const struct checker *k)
     if (!(rope->partial > 0.0 && rope->partial <= 1.0))
         return REFUSE(k, "%s is %g, above 0 and at most 1 was expected", names->partial,
                       rope->partial);
+    if (rope->proportional) {
+        rope->rotary_width = c->head_width;
+        rope->turning = (uint32_t)(c->head_width * rope->partial / 2);
+    }
     if (rope->rotary_width == 0) rope->rotary_width = (uint32_t)(c->head_width * rope->partial);
     return check_multiple(k, names->heads, c->heads, names->kv_heads, c->kv_heads);
 }
 
-static mf_status check_rope(const struct checker *k)
+/* What a file leaves out of its layers with a window is as in the others. */
+static mf_status finish_window(const struct checker *k)
+{
+    struct model_config *c = k->config;
+    struct window_config *window = &c->window;
+    if (!c->family->windowed) {
+        *window = (struct window_config){ 0 };
+        return MF_OK;
+    }
+    /* Not at the context's length: that can be stretched. */
+    window->positions = (uint32_t)min_size(window->positions, CONTEXT_MAX);
+    if (window->kv_heads == 0) window->kv_heads = c->kv_heads;
+    if (window->head_width == 0) window->head_width = c->head_width;
+    if (window->rope.theta == 0) window->rope = c->rope;
+    if (window->rope.rotary_width == 0) window->rope.rotary_width = window->head_width;
+    mf_status status =
+        check_multiple(k, k->names->heads, c->heads, k->names->kv_heads, window->kv_heads);
+    if (status != MF_OK) return status;
+    return check_width(k, "attention heads", (uint64_t)c->heads * window->head_width);
+}
+
+static mf_status check_rope(const struct checker *k, struct rope_config *rope, uint32_t head_width)
 {
     const struct field_names *names = k->names;
-    struct rope_config *rope = &k->config->rope;
-    uint32_t head_width = k->config->head_width;
     if (rope->rotary_width < 2 || rope->rotary_width % 2 || rope->rotary_width > head_width)
         return REFUSE(k, "%s makes %u of a head's %u channels turn, an even number was expected",
                       names->rotary, rope->rotary_width, head_width);
@@ -113,7 +136,12 @@ static mf_status check_rope(const struct checker *k)
 static mf_status finish_yarn(const struct checker *k, const struct yarn_fields *yarn)
 {
     const struct rope_config *rope = &k->config->rope;
-    set_multipliers(k->config, yarn);
+    struct rope_config *window = &k->config->window.rope;
+    set_multipliers(k->config, &k->config->rope, yarn);
+    bool same = window->factor > 1.0;
+    window->factor = same ? rope->factor : 1.0;
+    window->multiplier = same ? rope->multiplier : 1.0;
+    window->score_multiplier = same ? rope->score_multiplier : 1.0;
     if (isfinite(rope->multiplier) && isfinite(rope->score_multiplier)) return MF_OK;
     return REFUSE(k, "YaRN's factors multiply angles by %g and scores by %g, numbers were expected",
                   rope->multiplier, rope->score_multiplier);
@@ -188,7 +216,10 @@ mf_status config_finish(struct model_config *config, const struct yarn_fields *y
     mf_status status = finish_heads(&k);
     if (status == MF_OK)
         status = check_width(&k, "attention heads", (uint64_t)config->heads * config->head_width);
-    if (status == MF_OK) status = check_rope(&k);
+    if (status == MF_OK) status = check_rope(&k, &config->rope, config->head_width);
+    if (status == MF_OK) status = finish_window(&k);
+    if (status == MF_OK && config->window.positions > 0)
+        status = check_rope(&k, &config->window.rope, config->window.head_width);
     if (status == MF_OK) status = check_delta(&k);
     if (status == MF_OK) status = check_experts(&k);
     return status == MF_OK ? finish_yarn(&k, yarn) : status;
@@ -205,7 +236,7 @@ mf_status config_new_lists(struct model_config *config, struct arena *arena, mf_
 
 uint32_t config_delta_channels(const struct model_config *config)
 {
-    return (uint32_t)dimension_size(config, DIM_DELTA_CHANNELS);
+    return (uint32_t)dimension_size(config, MIXER_DELTA, DIM_DELTA_CHANNELS);
 }
 
 struct attention_sizes config_attention(const struct model_config *config, enum mixer_kind kind)

@@ -28,7 +28,7 @@ static const struct tensor_rule ffn_norm_rules[] = {
     LAYER_RULE(FFN_NORM, NORM, LAYER, "post_attention_layernorm.weight", "ffn_norm.weight",
                DIM_WIDTH),
 };
-static const struct tensor_rule hybrid_ffn_norm_rules[] = {
+static const struct tensor_rule post_attention_norm_rules[] = {
     LAYER_RULE(FFN_NORM, NORM, LAYER, "post_attention_layernorm.weight",
                "post_attention_norm.weight", DIM_WIDTH),
 };
@@ -41,14 +41,20 @@ static const struct tensor_rule attention_rules[] = {
                DIM_QUERIES_AND_GATES, DIM_WIDTH),
     LAYER_RULE(K, MATRIX, ATTENTION, "self_attn.k_proj.weight", "attn_k.weight", DIM_KEYS,
                DIM_WIDTH),
-    LAYER_RULE(V, MATRIX, ATTENTION, "self_attn.v_proj.weight", "attn_v.weight", DIM_KEYS,
-               DIM_WIDTH),
+    LAYER_RULE(V, MATRIX, VALUES, "self_attn.v_proj.weight", "attn_v.weight", DIM_KEYS, DIM_WIDTH),
     LAYER_RULE(ATTENTION_OUT, MATRIX, ATTENTION, "self_attn.o_proj.weight", "attn_output.weight",
                DIM_WIDTH, DIM_QUERIES),
-    LAYER_RULE(Q_NORM, NORM, ATTENTION, "self_attn.q_norm.weight", "attn_q_norm.weight",
-               DIM_HEAD_WIDTH),
-    LAYER_RULE(K_NORM, NORM, ATTENTION, "self_attn.k_norm.weight", "attn_k_norm.weight",
-               DIM_HEAD_WIDTH),
+    LAYER_RULE(Q_NORM, NORM, QK_NORM, "self_attn.q_norm.weight", "attn_q_norm.weight", DIM_Q_NORM),
+    LAYER_RULE(K_NORM, NORM, QK_NORM, "self_attn.k_norm.weight", "attn_k_norm.weight", DIM_K_NORM),
+};
+
+/* Of queries, keys and values; the output's is a rule of its own. */
+static const struct tensor_rule attention_bias_rules[] = {
+    RULE(Q_BIAS, ATTENTION_BIAS, ATTENTION_BIAS, NULL, "blk.%u.attn_qkv.bias", DIM_ATTENTION_FUSED),
+    LAYER_RULE(Q_BIAS, VECTOR, ATTENTION_BIAS, "self_attn.q_proj.bias", "attn_q.bias",
+               DIM_QUERIES_AND_GATES),
+    LAYER_RULE(K_BIAS, VECTOR, ATTENTION_BIAS, "self_attn.k_proj.bias", "attn_k.bias", DIM_KEYS),
+    LAYER_RULE(V_BIAS, VECTOR, ATTENTION_BIAS, "self_attn.v_proj.bias", "attn_v.bias", DIM_KEYS),
 };
 
 static const struct tensor_rule latent_rules[] = {
@@ -72,6 +78,15 @@ static const struct tensor_rule latent_rules[] = {
                DIM_HEADS, DIM_VALUE, DIM_LATENT),
     LAYER_RULE(ATTENTION_OUT, MATRIX, LATENT, "self_attn.o_proj.weight", "attn_output.weight",
                DIM_WIDTH, DIM_ALL_VALUES),
+};
+
+static const struct tensor_rule latent_bias_rules[] = {
+    RULE(Q_A_BIAS, VECTOR, LATENT_RANKED_BIAS, "layers.%u.self_attn.q_a_proj.bias", NULL,
+         DIM_QUERY_RANK),
+    RULE(KV_A_BIAS, VECTOR, LATENT_BIAS, "layers.%u.self_attn.kv_a_proj_with_mqa.bias", NULL,
+         DIM_LATENT_AND_ROPE),
+    RULE(ATTENTION_OUT_BIAS, VECTOR, LATENT_BIAS, "layers.%u.self_attn.o_proj.bias", NULL,
+         DIM_WIDTH),
 };
 
 /* qwen3_next keeps the delta net's projections fused and grouped by key head; its GGUF
@@ -119,6 +134,25 @@ static const struct tensor_rule ffn_rules[] = {
                DIM_DENSE_WIDTH),
 };
 
+/* MiniMax's block has another name; it has no dense layers. */
+static const struct tensor_rule sparse_block_rules[] = {
+    LAYER_RULE(ROUTER, MATRIX, EXPERTS, "block_sparse_moe.gate.weight", "ffn_gate_inp.weight",
+               DIM_EXPERTS, DIM_WIDTH),
+    LAYER_RULE(ROUTER_BIAS, VECTOR, BIASED_ROUTER, "block_sparse_moe.e_score_correction_bias",
+               "exp_probs_b.bias", DIM_EXPERTS),
+};
+
+/* gpt-oss: every head has a sink, and every product of a layer a bias. */
+static const struct tensor_rule gpt_oss_rules[] = {
+    LAYER_RULE(ATTENTION_OUT_BIAS, VECTOR, ATTENTION_BIAS, "self_attn.o_proj.bias",
+               "attn_output.bias", DIM_WIDTH),
+    LAYER_RULE(SINKS, VECTOR, SINKS, "self_attn.sinks", "attn_sinks.weight", DIM_HEADS),
+    LAYER_RULE(ROUTER, MATRIX, EXPERTS, "mlp.router.weight", "ffn_gate_inp.weight", DIM_EXPERTS,
+               DIM_WIDTH),
+    LAYER_RULE(ROUTER_ADDENDS, VECTOR, EXPERTS, "mlp.router.bias", "ffn_gate_inp.bias",
+               DIM_EXPERTS),
+};
+
 /* Qwen has one shared expert behind a gate, DeepSeek several in one matrix. */
 static const struct tensor_rule qwen_shared_rules[] = {
     LAYER_RULE(SHARED_GATE, MATRIX, SHARED, "mlp.shared_expert.gate_proj.weight",
@@ -139,6 +173,36 @@ static const struct tensor_rule deepseek_shared_rules[] = {
                "ffn_down_shexp.weight", DIM_WIDTH, DIM_SHARED_WIDTH),
 };
 
+/* gemma4 normalises what each part of a layer reads and what it adds; its dense feed-forward stands
+ * where others have a shared expert. */
+static const struct tensor_rule gemma_rules[] = {
+    RULE(ROPE_DIVISORS, VECTOR_IF_THERE, MODEL, NULL, "rope_freqs.weight", DIM_ROPE_PAIRS),
+    LAYER_RULE(MIXER_POST_NORM, NORM, LAYER, "post_attention_layernorm.weight",
+               "post_attention_norm.weight", DIM_WIDTH),
+    LAYER_RULE(SHARED_NORM, NORM, LAYER, "pre_feedforward_layernorm.weight", "ffn_norm.weight",
+               DIM_WIDTH),
+    LAYER_RULE(SHARED_GATE, MATRIX, SHARED, "mlp.gate_proj.weight", "ffn_gate.weight",
+               DIM_SHARED_WIDTH, DIM_WIDTH),
+    LAYER_RULE(SHARED_UP, MATRIX, SHARED, "mlp.up_proj.weight", "ffn_up.weight", DIM_SHARED_WIDTH,
+               DIM_WIDTH),
+    LAYER_RULE(SHARED_DOWN, MATRIX, SHARED, "mlp.down_proj.weight", "ffn_down.weight", DIM_WIDTH,
+               DIM_SHARED_WIDTH),
+    LAYER_RULE(SHARED_POST_NORM, NORM, LAYER, "post_feedforward_layernorm_1.weight",
+               "post_ffw_norm_1.weight", DIM_WIDTH),
+    LAYER_RULE(FFN_NORM, NORM, LAYER, "pre_feedforward_layernorm_2.weight", "pre_ffw_norm_2.weight",
+               DIM_WIDTH),
+    LAYER_RULE(ROUTER_NORM, ROUTER_NORM, EXPERTS, "router.scale", "ffn_gate_inp.scale", DIM_WIDTH),
+    LAYER_RULE(ROUTER, MATRIX, EXPERTS, "router.proj.weight", "ffn_gate_inp.weight", DIM_EXPERTS,
+               DIM_WIDTH),
+    LAYER_RULE(EXPERT_SCALE, VECTOR, EXPERTS, "router.per_expert_scale", "ffn_down_exps.scale",
+               DIM_EXPERTS),
+    LAYER_RULE(EXPERTS_POST_NORM, NORM, LAYER, "post_feedforward_layernorm_2.weight",
+               "post_ffw_norm_2.weight", DIM_WIDTH),
+    LAYER_RULE(FFN_POST_NORM, NORM, LAYER, "post_feedforward_layernorm.weight",
+               "post_ffw_norm.weight", DIM_WIDTH),
+    LAYER_RULE(LAYER_SCALE, VECTOR, LAYER, "layer_scalar", "layer_output_scale.weight", DIM_ONE),
+};
+
 #define GROUP(rules)                                                                               \
     {                                                                                              \
         (rules), COUNT_OF(rules)                                                                   \
@@ -147,7 +211,7 @@ static const struct tensor_rule deepseek_shared_rules[] = {
 /* What all hybrid families of Qwen leave out. */
 #define QWEN_HYBRID_DEFAULTS                                                                       \
     .width = 2048, .context_length = 32768, .norm_epsilon = 1e-6f, .full_attention_interval = 4,   \
-    .heads = 16, .kv_heads = 2, .head_width = 256, .output_gate = true,                            \
+    .heads = 16, .kv_heads = 2, .head_width = 256, .output_gate = true, .qk_norm = QK_NORM_HEADS,  \
     .rope = { .theta = 1e7, .partial = 0.25 }, .delta_key_heads = 16, .delta_value_heads = 32,     \
     .delta_key_width = 128, .delta_value_width = 128, .delta_taps = 4, .expert_width = 512,        \
     .shared_width = 512, .shared_scaled = true, .renormalise = true, .dense_width = 5632
@@ -170,6 +234,7 @@ static const struct family families[] = {
                     .layer_count = 24,
                     .heads = 32,
                     .kv_heads = 4,
+                    .qk_norm = QK_NORM_HEADS,
                     .rope = { .theta = 1e4, .partial = 1.0 },
                     .experts = 128,
                     .experts_per_token = 8,
@@ -186,7 +251,7 @@ static const struct family families[] = {
       .zero_centred_norms = true,
       .defaults = { QWEN_HYBRID_DEFAULTS, .vocab_size = 151936, .layer_count = 48, .experts = 512,
                     .experts_per_token = 10 },
-      .groups = { GROUP(common_rules), GROUP(hybrid_ffn_norm_rules), GROUP(attention_rules),
+      .groups = { GROUP(common_rules), GROUP(post_attention_norm_rules), GROUP(attention_rules),
                   GROUP(fused_delta_rules), GROUP(delta_rules), GROUP(ffn_rules),
                   GROUP(qwen_shared_rules) } },
     { .name = "qwen3_5_moe",
@@ -199,7 +264,7 @@ static const struct family families[] = {
       .always_renormalise = true,
       .defaults = { QWEN_HYBRID_DEFAULTS, .vocab_size = 248320, .layer_count = 40, .experts = 256,
                     .experts_per_token = 8 },
-      .groups = { GROUP(common_rules), GROUP(hybrid_ffn_norm_rules), GROUP(attention_rules),
+      .groups = { GROUP(common_rules), GROUP(post_attention_norm_rules), GROUP(attention_rules),
                   GROUP(separate_delta_rules), GROUP(delta_rules), GROUP(ffn_rules),
                   GROUP(qwen_shared_rules) } },
     { .name = "deepseek_v3",
@@ -212,8 +277,8 @@ static const struct family families[] = {
                     .expert_width = 2048, .router = ROUTER_SIGMOID, .renormalise = true,
                     .routed_scale = 2.5f, .router_groups = 8, .router_top_groups = 4,
                     .dense_width = 18432, .leading_dense_layers = 3 },
-      .groups = { GROUP(common_rules), GROUP(ffn_norm_rules), GROUP(latent_rules), GROUP(ffn_rules),
-                  GROUP(deepseek_shared_rules) } },
+      .groups = { GROUP(common_rules), GROUP(ffn_norm_rules), GROUP(latent_rules),
+                  GROUP(latent_bias_rules), GROUP(ffn_rules), GROUP(deepseek_shared_rules) } },
     { .name = "deepseek_v2",
       .model_types = { "deepseek_v2" },
       .pre_tokenizer = "deepseek-llm",
@@ -221,8 +286,160 @@ static const struct family families[] = {
       .defaults = { DEEPSEEK_DEFAULTS, .width = 4096, .vocab_size = 102400, .layer_count = 32,
                     .heads = 32, .query_rank = 1536, .experts = 64, .experts_per_token = 6,
                     .expert_width = 1407, .router = ROUTER_SOFTMAX, .dense_width = 11008 },
-      .groups = { GROUP(common_rules), GROUP(ffn_norm_rules), GROUP(latent_rules), GROUP(ffn_rules),
-                  GROUP(deepseek_shared_rules) } },
+      .groups = { GROUP(common_rules), GROUP(ffn_norm_rules), GROUP(latent_rules),
+                  GROUP(latent_bias_rules), GROUP(ffn_rules), GROUP(deepseek_shared_rules) } },
+    { .name = "gpt_oss",
+      .model_types = { "gpt_oss" },
+      .gguf_architecture = "gpt-oss",
+      .pre_tokenizer = "gpt-4o",
+      .mixer = MIXER_ATTENTION,
+      .windowed = true,
+      .sinks = true,
+      .expert_biases = true,
+      .interleaved_experts = true,
+      .experts_alone = true,
+      .always_renormalise = true,
+      .defaults = { .width = 2880,
+                    .vocab_size = 201088,
+                    .context_length = 131072,
+                    .norm_epsilon = 1e-5f,
+                    .layer_count = 36,
+                    .full_attention_interval = 2,
+                    .heads = 64,
+                    .kv_heads = 8,
+                    .head_width = 64,
+                    .attention_bias = true,
+                    .window = { .positions = 128 },
+                    .rope = { .theta = 150000,
+                              .partial = 1.0,
+                              .factor = 32,
+                              .original_context = 4096,
+                              .beta_fast = 32,
+                              .beta_slow = 1,
+                              .untruncated = true },
+                    .experts = 128,
+                    .experts_per_token = 4,
+                    .expert_width = 2880,
+                    .activation = ACTIVATION_CLAMPED },
+      .groups = { GROUP(common_rules), GROUP(post_attention_norm_rules), GROUP(attention_rules),
+                  GROUP(attention_bias_rules), GROUP(gpt_oss_rules) } },
+    { .name = "glm4_moe",
+      .model_types = { "glm4_moe" },
+      .gguf_architecture = "glm4moe",
+      .pre_tokenizer = "glm4",
+      .mixer = MIXER_ATTENTION,
+      .optional_qk_norm = true,
+      .fixed_router = true,
+      .shared_experts = 1,
+      .defaults = { .width = 4096,
+                    .vocab_size = 151552,
+                    .context_length = 131072,
+                    .norm_epsilon = 1e-5f,
+                    .layer_count = 46,
+                    .prediction_layers = 1,
+                    .heads = 96,
+                    .kv_heads = 8,
+                    .rope = { .theta = 1e6, .partial = 0.5 },
+                    .experts = 128,
+                    .experts_per_token = 8,
+                    .expert_width = 1408,
+                    .router = ROUTER_SIGMOID,
+                    .renormalise = true,
+                    .dense_width = 10944,
+                    .leading_dense_layers = 1 },
+      .groups = { GROUP(common_rules), GROUP(post_attention_norm_rules), GROUP(attention_rules),
+                  GROUP(attention_bias_rules), GROUP(ffn_rules), GROUP(deepseek_shared_rules) } },
+    { .name = "glm4_moe_lite",
+      .model_types = { "glm4_moe_lite" },
+      .pre_tokenizer = "glm4",
+      .mixer = MIXER_LATENT,
+      .fixed_router = true,
+      .shared_experts = 1,
+      .defaults = { .width = 2048,
+                    .vocab_size = 154880,
+                    .context_length = 202752,
+                    .norm_epsilon = 1e-5f,
+                    .layer_count = 47,
+                    .prediction_layers = 1,
+                    .heads = 20,
+                    .query_rank = 768,
+                    .latent_width = 512,
+                    .nope_width = 192,
+                    .value_width = 256,
+                    .rope = { .theta = 1e6,
+                              .partial = 1.0,
+                              .rotary_width = 64,
+                              .interleaved = true },
+                    .experts = 64,
+                    .experts_per_token = 4,
+                    .expert_width = 1536,
+                    .router = ROUTER_SIGMOID,
+                    .renormalise = true,
+                    .routed_scale = 1.8f,
+                    .dense_width = 10240,
+                    .leading_dense_layers = 1 },
+      .groups = { GROUP(common_rules), GROUP(ffn_norm_rules), GROUP(latent_rules),
+                  GROUP(latent_bias_rules), GROUP(ffn_rules), GROUP(deepseek_shared_rules) } },
+    { .name = "gemma4",
+      .model_types = { "gemma4", "gemma4_text" },
+      .gguf_architecture = "gemma4",
+      .pre_tokenizer = "gemma4",
+      .mixer = MIXER_ATTENTION,
+      .windowed = true,
+      .wider_full_layers = true,
+      .last_layer_full = true,
+      .always_renormalise = true,
+      .fixed_router = true,
+      .dense_beside = true,
+      .defaults = { .width = 2816,
+                    .vocab_size = 262144,
+                    .context_length = 262144,
+                    .norm_epsilon = 1e-6f,
+                    .tied_head = true,
+                    .embedding_scaled = true,
+                    .layer_count = 30,
+                    .full_attention_interval = 6,
+                    .heads = 16,
+                    .kv_heads = 8,
+                    .head_width = 512,
+                    .qk_norm = QK_NORM_HEADS,
+                    .value_norm = true,
+                    .score_scale = 1,
+                    .rope = { .theta = 1e6, .partial = 0.25, .proportional = true },
+                    .window = { .positions = 1024,
+                                .kv_heads = 8,
+                                .head_width = 256,
+                                .rope = { .theta = 1e4, .partial = 1.0 } },
+                    .experts = 128,
+                    .experts_per_token = 8,
+                    .expert_width = 704,
+                    .activation = ACTIVATION_GELU,
+                    .dense_width = 2112 },
+      .groups = { GROUP(common_rules), GROUP(attention_rules), GROUP(gemma_rules) } },
+    { .name = "minimax_m2",
+      .model_types = { "minimax_m2", "minimax" },
+      .gguf_architecture = "minimax-m2",
+      .pre_tokenizer = "minimax-m2",
+      .mixer = MIXER_ATTENTION,
+      .always_renormalise = true,
+      .fixed_router = true,
+      .experts_alone = true,
+      .defaults = { .width = 3072,
+                    .vocab_size = 200064,
+                    .context_length = 196608,
+                    .norm_epsilon = 1e-6f,
+                    .layer_count = 62,
+                    .heads = 48,
+                    .kv_heads = 8,
+                    .head_width = 128,
+                    .qk_norm = QK_NORM_WHOLE,
+                    .rope = { .theta = 5e6, .partial = 0.5 },
+                    .experts = 256,
+                    .experts_per_token = 8,
+                    .expert_width = 1536,
+                    .router = ROUTER_SIGMOID },
+      .groups = { GROUP(common_rules), GROUP(ffn_norm_rules), GROUP(attention_rules),
+                  GROUP(sparse_block_rules) } },
 };
 
 const struct family *family_at(size_t index)
@@ -266,6 +483,11 @@ void family_list_names(char *out, size_t capacity, bool gguf)
     }
 }
 
+enum mixer_kind family_other_mixer(const struct family *family)
+{
+    return family->windowed ? MIXER_WINDOW : MIXER_DELTA;
+}
+
 bool family_has_weight(const struct family *family, enum weight_id id)
 {
     for (size_t g = 0; g < RULE_GROUPS_MAX; g++) {
@@ -276,45 +498,11 @@ bool family_has_weight(const struct family *family, enum weight_id id)
     return false;
 }
 
-uint64_t dimension_size(const struct model_config *c, enum dimension dimension)
+static uint64_t delta_size(const struct model_config *c, enum dimension dimension)
 {
     uint64_t delta_keys = (uint64_t)c->delta_key_heads * c->delta_key_width;
     uint64_t delta_values = (uint64_t)c->delta_value_heads * c->delta_value_width;
     switch (dimension) {
-    case DIM_NONE:
-        return 0;
-    case DIM_ONE:
-        return 1;
-    case DIM_WIDTH:
-        return c->width;
-    case DIM_VOCAB:
-        return c->vocab_size;
-    case DIM_HEADS:
-        return c->heads;
-    case DIM_HEAD_WIDTH:
-        return c->head_width;
-    case DIM_QUERIES:
-        return (uint64_t)c->heads * c->head_width;
-    case DIM_QUERIES_AND_GATES:
-        return (uint64_t)c->heads * c->head_width * (c->output_gate ? 2 : 1);
-    case DIM_KEYS:
-        return (uint64_t)c->kv_heads * c->head_width;
-    case DIM_ATTENTION_FUSED:
-        return dimension_size(c, DIM_QUERIES_AND_GATES) + 2 * dimension_size(c, DIM_KEYS);
-    case DIM_QUERY_RANK:
-        return c->query_rank;
-    case DIM_LATENT:
-        return c->latent_width;
-    case DIM_LATENT_AND_ROPE:
-        return (uint64_t)c->latent_width + c->rope.rotary_width;
-    case DIM_NOPE:
-        return c->nope_width;
-    case DIM_VALUE:
-        return c->value_width;
-    case DIM_KEYS_AND_VALUES:
-        return (uint64_t)c->heads * (c->nope_width + c->value_width);
-    case DIM_ALL_VALUES:
-        return (uint64_t)c->heads * c->value_width;
     case DIM_DELTA_CHANNELS:
         return 2 * delta_keys + delta_values;
     case DIM_DELTA_FUSED:
@@ -329,12 +517,64 @@ uint64_t dimension_size(const struct model_config *c, enum dimension dimension)
         return c->delta_value_width;
     case DIM_DELTA_TAPS:
         return c->delta_taps;
+    default:
+        return 0;
+    }
+}
+
+uint64_t dimension_size(const struct model_config *c, enum mixer_kind mixer,
+                        enum dimension dimension)
+{
+    struct attention_sizes a = config_attention(c, mixer);
+    switch (dimension) {
+    case DIM_NONE:
+        return 0;
+    case DIM_ONE:
+        return 1;
+    case DIM_WIDTH:
+        return c->width;
+    case DIM_VOCAB:
+        return c->vocab_size;
+    case DIM_HEADS:
+        return c->heads;
+    case DIM_HEAD_WIDTH:
+        return a.head_width;
+    case DIM_QUERIES:
+        return (uint64_t)a.heads * a.head_width;
+    case DIM_QUERIES_AND_GATES:
+        return (uint64_t)a.heads * a.head_width * (c->output_gate ? 2 : 1);
+    case DIM_KEYS:
+        return (uint64_t)a.kv_heads * a.head_width;
+    case DIM_Q_NORM:
+        return c->qk_norm == QK_NORM_WHOLE ? (uint64_t)a.heads * a.head_width : a.head_width;
+    case DIM_K_NORM:
+        return c->qk_norm == QK_NORM_WHOLE ? (uint64_t)a.kv_heads * a.head_width : a.head_width;
+    case DIM_ATTENTION_FUSED:
+        return dimension_size(c, mixer, DIM_QUERIES_AND_GATES) +
+               2 * dimension_size(c, mixer, DIM_KEYS);
+    case DIM_QUERY_RANK:
+        return c->query_rank;
+    case DIM_LATENT:
+        return c->latent_width;
+    case DIM_LATENT_AND_ROPE:
+        return (uint64_t)c->latent_width + c->rope.rotary_width;
+    case DIM_NOPE:
+        return c->nope_width;
+    case DIM_VALUE:
+        return c->value_width;
+    case DIM_KEYS_AND_VALUES:
+        return (uint64_t)c->heads * (c->nope_width + c->value_width);
+    case DIM_ALL_VALUES:
+        return (uint64_t)c->heads * c->value_width;
+    case DIM_ROPE_PAIRS:
+        return a.rope->rotary_width / 2;
     case DIM_EXPERTS:
         return c->experts;
     case DIM_SHARED_WIDTH:
         return c->shared_width;
     case DIM_DENSE_WIDTH:
         return c->dense_width;
+    default:
+        return delta_size(c, dimension);
     }
-    return 0;
 }

@@ -32,9 +32,19 @@ static void add_tensor(struct checksum *sum, const struct tensor *t)
     checksum_add(sum, t->shape, t->rank * sizeof *t->shape);
 }
 
+static void add_rope(struct checksum *sum, const struct rope_config *rope)
+{
+    const double numbers[] = {
+        rope->theta,     rope->partial,    rope->rotary_width,     rope->interleaved,
+        rope->turning,   rope->factor,     rope->original_context, rope->beta_fast,
+        rope->beta_slow, rope->multiplier, rope->score_multiplier, rope->untruncated,
+    };
+    checksum_add(sum, numbers, sizeof numbers);
+}
+
 void fingerprint_add_config(struct checksum *sum, const struct model_config *c)
 {
-    const struct rope_config *rope = &c->rope;
+    const struct window_config *window = &c->window;
     const double numbers[] = {
         c->width,
         c->vocab_size,
@@ -45,16 +55,13 @@ void fingerprint_add_config(struct checksum *sum, const struct model_config *c)
         c->kv_heads,
         c->head_width,
         c->output_gate,
-        rope->theta,
-        rope->partial,
-        rope->rotary_width,
-        rope->interleaved,
-        rope->factor,
-        rope->original_context,
-        rope->beta_fast,
-        rope->beta_slow,
-        rope->multiplier,
-        rope->score_multiplier,
+        c->attention_bias,
+        c->qk_norm,
+        c->value_norm,
+        c->values_are_keys,
+        c->score_scale,
+        c->embedding_scaled,
+        c->logit_cap,
         c->query_rank,
         c->latent_width,
         c->nope_width,
@@ -69,15 +76,21 @@ void fingerprint_add_config(struct checksum *sum, const struct model_config *c)
         c->expert_width,
         c->shared_width,
         c->shared_scaled,
+        c->activation,
         c->router,
         c->renormalise,
         (double)c->routed_scale,
         c->router_groups,
         c->router_top_groups,
         c->dense_width,
+        window->positions,
+        window->kv_heads,
+        window->head_width,
     };
     checksum_add(sum, c->family->name, strlen(c->family->name) + 1);
     checksum_add(sum, numbers, sizeof numbers);
+    add_rope(sum, &c->rope);
+    add_rope(sum, &window->rope);
     checksum_add(sum, c->mixers, c->layer_count * sizeof *c->mixers);
     checksum_add(sum, c->ffns, c->layer_count * sizeof *c->ffns);
 }

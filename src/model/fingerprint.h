@@ -10,7 +10,8 @@
 #include "model/config.h"
 
 /* What the config says of the arithmetic: a file that was edited has the same weights and other
- * results.  Left out: the experts of a token, which the caller may choose, and what only limits. */
+ * results.  Left out: the experts of a token, which the caller may choose and which are part of
+ * snapshot_identity.arithmetic, and what only limits. */
 void fingerprint_add_config(struct checksum *sum, const struct model_config *config);
 
 mf_status fingerprint_add(struct checksum *sum, const struct tensor_directory *directory,

@@ -153,6 +153,8 @@ static mf_status open_around_metadata(struct model *m, const struct model_source
         return fail(why, MF_ERR_MISMATCH, "%s: the matrix token_embd.weight is missing", m->path);
     mf_status status = config_from_metadata(&m->config, &m->metadata, (uint32_t)embedding->shape[0],
                                             &m->arena, why);
+    if (status == MF_OK) config_see_tensors(&m->config, &m->directory);
+    if (status == MF_OK) status = config_read_divisors(&m->config, &m->directory, why);
     if (status == MF_OK && m->config.groups_assumed)
         log_note(source->logger, MF_LOG_WARNING,
                  "%s says nothing of the router's groups; %u of %u are taken, as in DeepSeek-V3",

@@ -45,6 +45,63 @@ static bool written_by_mlx(const struct tensor_directory *directory)
     return false;
 }
 
+/* Two sizes; an absent field leaves those that are usual. */
+static mf_status read_tile(struct binder *b, const json_t *entry, const char *key, mf_error *why)
+{
+    const json_t *size = json_object_get(entry, key);
+    if (!size || json_is_null(size)) return MF_OK;
+    json_int_t rows = json_integer_value(json_array_get(size, 0));
+    json_int_t cols = json_integer_value(json_array_get(size, 1));
+    if (rows < 1 || cols < 1 || rows > 65536 || cols > 65536)
+        return fail(why, MF_ERR_FORMAT, "%s: %s is not two sizes of a tile", b->source->where, key);
+    b->tile_rows = (uint32_t)rows;
+    b->tile_cols = (uint32_t)cols;
+    return MF_OK;
+}
+
+/* How compressed-tensors scales the FP8 weights of one group of modules. */
+static mf_status read_float_group(struct binder *b, const json_t *weights, mf_error *why)
+{
+    const char *type = "float", *strategy = "tensor", *where = b->source->where;
+    uint64_t bits = 8;
+    mf_status status = json_maybe_text(&type, weights, "type", where, why);
+    if (status == MF_OK) status = json_maybe_text(&strategy, weights, "strategy", where, why);
+    if (status == MF_OK) status = json_maybe_count(&bits, weights, "num_bits", 1, 64, where, why);
+    if (status != MF_OK) return status;
+    bool channel = strcmp(strategy, "channel") == 0;
+    if (strcmp(type, "float") != 0 || bits != 8 || (!channel && strcmp(strategy, "block") != 0))
+        return fail(why, MF_ERR_UNSUPPORTED,
+                    "%s: weights of config_groups are %llu-bit %.32s by %.32s, 8-bit float by "
+                    "channel or block was expected",
+                    where, (unsigned long long)bits, type, strategy);
+    if (!channel) return read_tile(b, weights, "block_structure", why);
+    b->tile_rows = 1;
+    b->tile_cols = 0;
+    return MF_OK;
+}
+
+/* compressed-tensors: FP8 with one scale per row, or per tile. */
+static mf_status read_compressed(struct binder *b, const json_t *entry, mf_error *why)
+{
+    const char *format = NULL, *key;
+    const json_t *groups = json_object_get(entry, "config_groups");
+    json_t *group;
+    mf_status status = json_maybe_text(&format, entry, "format", b->source->where, why);
+    if (status != MF_OK) return status;
+    if (!format || strcmp(format, "float-quantized") != 0)
+        return fail(
+            why, MF_ERR_UNSUPPORTED,
+            "%s: the format of compressed-tensors is \"%.64s\", float-quantized was expected",
+            b->source->where, format ? format : "");
+    b->tile_scales = ".weight_scale";
+    if (json_object_size(groups) != 1)
+        return fail(why, MF_ERR_UNSUPPORTED, "%s: config_groups has %zu groups, 1 was expected",
+                    b->source->where, json_object_size(groups));
+    json_object_foreach((json_t *)(uintptr_t)groups, key, group) status =
+        read_float_group(b, json_object_get(group, "weights"), why);
+    return status;
+}
+
 /* What config.json says about quantised weights: MLX's list of modules, or FP8's tiles. */
 static mf_status read_quantization(struct binder *b, mf_error *why)
 {
@@ -52,6 +109,7 @@ static mf_status read_quantization(struct binder *b, mf_error *why)
     const json_t *entry = json_object_get(config, "quantization");
     if (!json_is_object(entry)) entry = json_object_get(config, "quantization_config");
     b->tile_rows = b->tile_cols = 128;
+    b->tile_scales = ".weight_scale_inv";
     if (!json_is_object(entry) || b->source->repacked) return MF_OK;
     const char *method = NULL;
     mf_status status = json_maybe_text(&method, entry, "quant_method", b->source->where, why);
@@ -61,19 +119,15 @@ static mf_status read_quantization(struct binder *b, mf_error *why)
         if (!b->source->packed) b->quantization = entry;
         return MF_OK;
     }
+    if (strcmp(method, "compressed-tensors") == 0) return read_compressed(b, entry, why);
+    /* What is in MXFP4 says so by its tensors. */
+    if (strcmp(method, "mxfp4") == 0 && b->source->config->family->interleaved_experts)
+        return MF_OK;
     if (strcmp(method, "fp8") != 0)
-        return fail(why, MF_ERR_UNSUPPORTED, "%s: quant_method is \"%s\", fp8 was expected",
+        return fail(why, MF_ERR_UNSUPPORTED,
+                    "%s: quant_method is \"%s\", fp8 or compressed-tensors was expected",
                     b->source->where, method);
-    const json_t *size = json_object_get(entry, "weight_block_size");
-    if (!size || json_is_null(size)) return MF_OK;
-    json_int_t rows = json_integer_value(json_array_get(size, 0));
-    json_int_t cols = json_integer_value(json_array_get(size, 1));
-    if (rows < 1 || cols < 1 || rows > 65536 || cols > 65536)
-        return fail(why, MF_ERR_FORMAT, "%s: weight_block_size is not two sizes of a tile",
-                    b->source->where);
-    b->tile_rows = (uint32_t)rows;
-    b->tile_cols = (uint32_t)cols;
-    return MF_OK;
+    return read_tile(b, entry, "weight_block_size", why);
 }
 
 /* ------------------------------------------------------- resident weights */
@@ -97,6 +151,8 @@ static void finish_vector(float *values, uint64_t count, enum rule_kind kind,
     bool zero_centred = b->source->config->family->zero_centred_norms && !b->keeps_norms;
     for (uint64_t i = 0; i < count; i++) {
         if (kind == RULE_NORM && zero_centred) values[i] += 1.0f;
+        if (kind == RULE_ROUTER_NORM)
+            values[i] = (float)((double)values[i] / sqrt(b->source->config->width));
         if (kind == RULE_LOG_DECAY && !b->gguf) values[i] = (float)-exp((double)values[i]);
     }
 }
@@ -107,7 +163,7 @@ static mf_status bind_vector(struct weight *out, const struct binder *b, const c
     uint64_t shape[COUNT_OF(rule->shape)] = { 0 }, count = 1;
     size_t rank = 0;
     for (; rank < COUNT_OF(shape) && rule->shape[rank] != DIM_NONE; rank++) {
-        shape[rank] = dimension_size(b->source->config, rule->shape[rank]);
+        shape[rank] = binder_size(b, rule->shape[rank]);
         count *= shape[rank];
     }
     struct tensor *tensor = tensor_find(b->source->directory, name);
@@ -155,13 +211,12 @@ static mf_status bind_vector(struct weight *out, const struct binder *b, const c
 static mf_status bind_matrix(struct weight weights[WEIGHT_COUNT], const struct binder *b,
                              const struct tensor_rule *rule, const char *name, mf_error *why)
 {
-    const struct model_config *config = b->source->config;
     bool stacked = rule->shape[2] != DIM_NONE;
     struct matrix_need need = { .name = name,
                                 .id = rule->id,
-                                .stack = stacked ? dimension_size(config, rule->shape[0]) : 0,
-                                .rows = dimension_size(config, rule->shape[stacked]),
-                                .cols = dimension_size(config, rule->shape[1 + stacked]) };
+                                .stack = stacked ? binder_size(b, rule->shape[0]) : 0,
+                                .rows = binder_size(b, rule->shape[stacked]),
+                                .cols = binder_size(b, rule->shape[1 + stacked]) };
     return binder_read_matrix(&weights[rule->id], b, &need, why);
 }
 
@@ -179,15 +234,39 @@ static mf_status bind_fused_attention(struct weight weights[WEIGHT_COUNT], const
                                       const struct tensor_rule *rule, const char *name,
                                       mf_error *why)
 {
-    const struct model_config *config = b->source->config;
-    uint64_t queries = dimension_size(config, DIM_QUERIES_AND_GATES);
-    uint64_t keys = dimension_size(config, DIM_KEYS);
+    uint64_t queries = binder_size(b, DIM_QUERIES_AND_GATES);
+    uint64_t keys = binder_size(b, DIM_KEYS);
     struct weight fused[WEIGHT_COUNT] = { { 0 } };
     mf_status status = bind_matrix(fused, b, rule, name, why);
     if (status != MF_OK) return status;
     weights[WEIGHT_Q] = take_rows(&fused[rule->id], 0, queries);
     weights[WEIGHT_K] = take_rows(&fused[rule->id], queries, keys);
     weights[WEIGHT_V] = take_rows(&fused[rule->id], queries + keys, keys);
+    return MF_OK;
+}
+
+/* `count` numbers of a vector from `first` on. */
+static struct weight take_numbers(const struct weight *from, uint64_t first, uint64_t count)
+{
+    struct weight out = *from;
+    out.cols = count;
+    out.row_bytes = count * sizeof(float);
+    out.values += first * sizeof(float);
+    return out;
+}
+
+/* Their biases, one behind the other. */
+static mf_status bind_fused_biases(struct weight weights[WEIGHT_COUNT], const struct binder *b,
+                                   const struct tensor_rule *rule, const char *name, mf_error *why)
+{
+    uint64_t queries = binder_size(b, DIM_QUERIES_AND_GATES);
+    uint64_t keys = binder_size(b, DIM_KEYS);
+    struct weight fused = { 0 };
+    mf_status status = bind_vector(&fused, b, name, rule, why);
+    if (status != MF_OK) return status;
+    weights[WEIGHT_Q_BIAS] = take_numbers(&fused, 0, queries);
+    weights[WEIGHT_K_BIAS] = take_numbers(&fused, queries, keys);
+    weights[WEIGHT_V_BIAS] = take_numbers(&fused, queries + keys, keys);
     return MF_OK;
 }
 
@@ -202,6 +281,8 @@ static mf_status bind_rule(struct weight weights[WEIGHT_COUNT], const struct bin
         return bind_matrix(weights, b, rule, name, why);
     case RULE_MATRIX_IF_THERE:
         return there ? bind_matrix(weights, b, rule, name, why) : MF_OK;
+    case RULE_VECTOR_IF_THERE:
+        return there ? bind_vector(&weights[rule->id], b, name, rule, why) : MF_OK;
     case RULE_HEAD:
         /* A GGUF file ties the two by leaving the head out. */
         if (!b->source->config->tied_head && (there || !b->gguf))
@@ -210,6 +291,8 @@ static mf_status bind_rule(struct weight weights[WEIGHT_COUNT], const struct bin
         return MF_OK;
     case RULE_ATTENTION_QKV:
         return there ? bind_fused_attention(weights, b, rule, name, why) : MF_OK;
+    case RULE_ATTENTION_BIAS:
+        return there ? bind_fused_biases(weights, b, rule, name, why) : MF_OK;
     case RULE_DELTA_QKVZ:
         return there ? binder_bind_fused_delta(weights, b, rule, name, why) : MF_OK;
     case RULE_DELTA_BA:
@@ -223,13 +306,20 @@ static bool in_scope(const struct model_config *c, enum rule_scope scope, uint32
                      const struct weight *weights)
 {
     bool experts = c->ffns[layer] == FFN_EXPERTS, latent = c->mixers[layer] == MIXER_LATENT;
+    bool attention = c->mixers[layer] == MIXER_ATTENTION || c->mixers[layer] == MIXER_WINDOW;
     switch (scope) {
     case SCOPE_MODEL:
         return false;
     case SCOPE_LAYER:
         return true;
     case SCOPE_ATTENTION:
-        return c->mixers[layer] == MIXER_ATTENTION;
+        return attention;
+    case SCOPE_VALUES:
+        return attention && !config_attention(c, c->mixers[layer]).values_are_keys;
+    case SCOPE_ATTENTION_BIAS:
+        return attention && c->attention_bias;
+    case SCOPE_QK_NORM:
+        return attention && c->qk_norm != QK_NORM_NONE;
     case SCOPE_LATENT:
         return latent;
     case SCOPE_LATENT_DIRECT:
@@ -238,12 +328,18 @@ static bool in_scope(const struct model_config *c, enum rule_scope scope, uint32
         return latent && c->query_rank > 0;
     case SCOPE_LATENT_SPLIT:
         return latent && !weights[WEIGHT_KV_B].values;
+    case SCOPE_LATENT_BIAS:
+        return latent && c->attention_bias;
+    case SCOPE_LATENT_RANKED_BIAS:
+        return latent && c->query_rank > 0 && c->attention_bias;
     case SCOPE_DELTA:
         return c->mixers[layer] == MIXER_DELTA;
     case SCOPE_EXPERTS:
         return experts;
     case SCOPE_BIASED_ROUTER:
         return experts && c->router == ROUTER_SIGMOID;
+    case SCOPE_SINKS:
+        return attention && c->family->sinks;
     case SCOPE_SHARED:
         return experts && c->shared_width > 0;
     case SCOPE_SCALED_SHARED:
@@ -259,14 +355,16 @@ static mf_status bind_rules(struct weight weights[WEIGHT_COUNT], const struct bi
                             bool whole_model, uint32_t layer, mf_error *why)
 {
     const struct model_config *config = b->source->config;
+    struct binder own = *b;
     mf_status status = MF_OK;
+    own.mixer = whole_model ? config->family->mixer : config->mixers[layer];
     for (size_t g = 0; g < RULE_GROUPS_MAX; g++) {
         const struct rule_group *group = &config->family->groups[g];
         for (size_t i = 0; i < group->count && status == MF_OK; i++) {
             const struct tensor_rule *rule = &group->rules[i];
             bool wanted = whole_model ? rule->scope == SCOPE_MODEL
                                       : in_scope(config, rule->scope, layer, weights);
-            if (wanted) status = bind_rule(weights, b, rule, layer, why);
+            if (wanted) status = bind_rule(weights, &own, rule, layer, why);
         }
     }
     return status;
@@ -299,6 +397,7 @@ bool weights_is_extra(const char *name, uint32_t layer_count)
 {
     static const char *const parts[] = {
         "visual.",          "vision_tower.",     "mtp.",
+        "embed_vision.",    "audio_tower.",      "embed_audio.",
         "lm_head.",         "output.weight",     "input_scale",
         "activation_scale", "rope_freqs.weight", "rotary_emb.inv_freq"
     };

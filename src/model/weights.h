@@ -30,7 +30,41 @@ struct expert_matrix {
     const struct extent *scales;                   /* [experts] */
     const struct extent *biases;                   /* [experts] */
     uint64_t value_bytes, scale_bytes, bias_bytes; /* of one expert */
+    /* A layer's bias ("addends" here, biases belong to a format): a number for each row. */
+    struct weight addend_shape;   /* [rows][1], no data; 0 rows: the layer has none */
+    const struct extent *addends; /* [experts] */
+    uint64_t addend_bytes;        /* of one expert */
 };
+
+/* The arrays of one expert's matrix, in the order in which they are checksummed and packed. */
+enum { EXPERT_MATRIX_ARRAYS = 4 };
+struct expert_array {
+    const struct extent *extents; /* [experts]; NULL: there is none */
+    uint64_t bytes;               /* of one expert */
+};
+static inline struct expert_array expert_array(const struct expert_matrix *m, size_t index)
+{
+    switch (index) {
+    case 0:
+        return (struct expert_array){ m->values, m->value_bytes };
+    case 1:
+        return (struct expert_array){ m->scales, m->scale_bytes };
+    case 2:
+        return (struct expert_array){ m->biases, m->bias_bytes };
+    default:
+        return (struct expert_array){ m->addends, m->addend_bytes };
+    }
+}
+
+/* Bytes from the first to the last of an expert's matrix, array by array.  Where rows of two matrices
+ * alternate, those of the other one are among them. */
+static inline uint64_t expert_matrix_bytes(const struct expert_matrix *m)
+{
+    return m->value_bytes + m->scale_bytes + m->bias_bytes + m->addend_bytes;
+}
+
+/* Bytes of the matrix alone. */
+uint64_t expert_matrix_own_bytes(const struct expert_matrix *m);
 
 struct layer_weights {
     struct weight weights[WEIGHT_COUNT]; /* vectors are f32 matrices of one row */

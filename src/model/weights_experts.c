@@ -10,32 +10,53 @@
  *     separate   one tensor per expert and matrix                    (Hugging Face)
  *
  * In each of them the rows of one expert's matrix are contiguous, so a matrix has at most three
- * extents: values, scales and biases.  A packed model lists the offsets in its manifest. */
-static const char *const mlx_names[EXPERT_PARTS] = {
-    "layers.%u.mlp.switch_mlp.gate_proj.weight",
-    "layers.%u.mlp.switch_mlp.up_proj.weight",
-    "layers.%u.mlp.switch_mlp.down_proj.weight",
+ * extents: values, scales and biases, and one for the numbers of a layer's bias.  gpt-oss has ways
+ * of its own (weights_interleaved.c).  A packed model lists the offsets in its manifest. */
+typedef const char *const part_names[EXPERT_PARTS];
+
+static part_names mlx_names[] = {
+    { "layers.%u.mlp.switch_mlp.gate_proj.weight", "layers.%u.mlp.switch_mlp.up_proj.weight",
+      "layers.%u.mlp.switch_mlp.down_proj.weight" },
+    { "layers.%u.experts.switch_glu.gate_proj.weight",
+      "layers.%u.experts.switch_glu.up_proj.weight",
+      "layers.%u.experts.switch_glu.down_proj.weight" },
+    { "layers.%u.block_sparse_moe.switch_mlp.gate_proj.weight",
+      "layers.%u.block_sparse_moe.switch_mlp.up_proj.weight",
+      "layers.%u.block_sparse_moe.switch_mlp.down_proj.weight" },
+    { "layers.%u.mlp.experts.gate_proj.weight", "layers.%u.mlp.experts.up_proj.weight",
+      "layers.%u.mlp.experts.down_proj.weight" },
 };
-static const char *const gguf_names[EXPERT_PARTS] = {
-    "blk.%u.ffn_gate_exps.weight",
-    "blk.%u.ffn_up_exps.weight",
-    "blk.%u.ffn_down_exps.weight",
+static part_names gguf_names[] = {
+    { "blk.%u.ffn_gate_exps.weight", "blk.%u.ffn_up_exps.weight", "blk.%u.ffn_down_exps.weight" },
 };
-static const char *const separate_names[EXPERT_PARTS] = {
-    "layers.%u.mlp.experts.%u.gate_proj.weight",
-    "layers.%u.mlp.experts.%u.up_proj.weight",
-    "layers.%u.mlp.experts.%u.down_proj.weight",
+static part_names separate_names[] = {
+    { "layers.%u.mlp.experts.%u.gate_proj.weight", "layers.%u.mlp.experts.%u.up_proj.weight",
+      "layers.%u.mlp.experts.%u.down_proj.weight" },
+    { "layers.%u.block_sparse_moe.experts.%u.w1.weight",
+      "layers.%u.block_sparse_moe.experts.%u.w3.weight",
+      "layers.%u.block_sparse_moe.experts.%u.w2.weight" },
 };
 static const struct fused_names {
     const char *gate_and_up, *down;
-} hugging_face_fused = { "layers.%u.mlp.experts.gate_up_proj", "layers.%u.mlp.experts.down_proj" },
-  gguf_fused = { "blk.%u.ffn_gate_up_exps.weight", "blk.%u.ffn_down_exps.weight" };
+} fused_names[] = {
+    { "layers.%u.mlp.experts.gate_up_proj", "layers.%u.mlp.experts.down_proj" },
+    { "layers.%u.experts.gate_up_proj", "layers.%u.experts.down_proj" },
+}, gguf_fused = { "blk.%u.ffn_gate_up_exps.weight", "blk.%u.ffn_down_exps.weight" };
 
 static bool has_tensor(const struct binder *b, const char *name, uint32_t layer)
 {
     char full[TENSOR_NAME_MAX];
     binder_name(full, b->gguf ? "" : b->prefix, name, layer, 0);
     return tensor_find(b->source->directory, full) != NULL;
+}
+
+/* The names that the layer's first matrix has one of, or NULL. */
+static const char *const *find_names(const struct binder *b, part_names *names, size_t count,
+                                     uint32_t layer)
+{
+    for (size_t i = 0; i < count; i++)
+        if (has_tensor(b, names[i][EXPERT_GATE], layer)) return names[i];
+    return NULL;
 }
 
 /* An extent per expert in the arena; *out is the same array for readers. */
@@ -163,25 +184,36 @@ mf_status binder_bind_experts(struct expert_matrix out[EXPERT_PARTS], const stru
                               uint32_t layer, mf_error *why)
 {
     const struct model_config *c = binder->source->config;
-    const struct fused_names *fused = binder->gguf ? &gguf_fused : &hugging_face_fused;
-    if (has_tensor(binder, fused->gate_and_up, layer))
-        return bind_fused(out, binder, fused, layer, why);
+    const struct fused_names *fused = binder->gguf ? &gguf_fused : fused_names;
+    if (binder_is_interleaved(binder, layer))
+        return binder_bind_interleaved(out, binder, layer, why);
+    for (size_t i = 0; i < (binder->gguf ? 1 : COUNT_OF(fused_names)); i++)
+        if (has_tensor(binder, fused[i].gate_and_up, layer))
+            return bind_fused(out, binder, &fused[i], layer, why);
 
-    const char *const *stacked = binder->gguf ? gguf_names : mlx_names;
-    bool separate = !binder->gguf && has_tensor(binder, separate_names[EXPERT_GATE], layer);
+    const char *const *separate =
+        binder->gguf ? NULL : find_names(binder, separate_names, COUNT_OF(separate_names), layer);
+    const char *const *stacked =
+        binder->gguf ? gguf_names[0] : find_names(binder, mlx_names, COUNT_OF(mlx_names), layer);
+    if (!stacked) stacked = mlx_names[0]; /* for the message */
     mf_status status = MF_OK;
     for (int part = 0; part < EXPERT_PARTS && status == MF_OK; part++) {
         bool down = part == EXPERT_DOWN;
         struct matrix_need need = { .rows = down ? c->width : c->expert_width,
                                     .cols = down ? c->expert_width : c->width };
         if (separate) {
-            status = bind_separate(&out[part], binder, separate_names[part], layer, need, why);
+            status = bind_separate(&out[part], binder, separate[part], layer, need, why);
         } else {
             char name[TENSOR_NAME_MAX];
             binder_name(name, binder->gguf ? "" : binder->prefix, stacked[part], layer, 0);
             need.name = name;
             need.stack = c->experts;
             status = bind_stacked(&out[part], binder, &need, 0, need.rows, why);
+            if (status != MF_OK || !c->family->expert_biases) continue;
+            /* "….weight" -> "….bias" */
+            size_t end = strlen(name) - strlen("weight");
+            memcpy(name + end, "bias", sizeof "bias");
+            status = binder_bind_addends(&out[part], binder, name, need.rows, why);
         }
     }
     return status;
@@ -222,6 +254,15 @@ static mf_status bind_packed_matrix(struct expert_matrix *out, const struct bind
         status = packed_extents(&out->scales, &out->scale_bytes, b, layer, m, 1, why);
     if (status == MF_OK)
         status = packed_extents(&out->biases, &out->bias_bytes, b, layer, m, 2, why);
+    if (status == MF_OK)
+        status = packed_extents(&out->addends, &out->addend_bytes, b, layer, m, 3, why);
+    if (status == MF_OK && (out->addend_bytes > 0) != c->family->expert_biases)
+        return fail(why, MF_ERR_MISMATCH, "%s: the experts of layer %u have %s biases",
+                    b->source->where, layer->number, out->addend_bytes > 0 ? "unexpected" : "no");
+    if (out->addend_bytes > 0)
+        out->addend_shape = (struct weight){
+            .format = m->addend_format, .rows = rows, .cols = 1, .row_bytes = m->bytes[3] / rows
+        };
     return status;
 }
 
@@ -241,4 +282,17 @@ mf_status binder_bind_packed(struct layer_weights *out, const struct binder *bin
     for (int part = 0; part < EXPERT_PARTS && status == MF_OK; part++)
         status = bind_packed_matrix(&out->experts[part], binder, found, part, why);
     return status;
+}
+
+uint64_t expert_matrix_own_bytes(const struct expert_matrix *m)
+{
+    const struct weight *w = &m->shape;
+    uint64_t bytes = expert_matrix_bytes(m), row, own;
+    if (!format_row_bytes(&row, w->format, w->cols)) return bytes;
+    own = m->addend_shape.rows * format_info(m->addend_shape.format)->block_bytes;
+    if (m->addend_bytes > own) bytes -= m->addend_bytes - own;
+    if (m->value_bytes > w->rows * row) bytes -= m->value_bytes - w->rows * row;
+    if (m->scale_bytes == 0 || w->group_rows != 1) return bytes;
+    own = w->rows * (w->cols / w->group_cols) * format_info(w->scale_format)->block_bytes;
+    return m->scale_bytes > own ? bytes - (m->scale_bytes - own) : bytes;
 }

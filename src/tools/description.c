@@ -27,6 +27,12 @@ static mf_tensor_class class_of(enum weight_id id)
     case WEIGHT_Q_A_NORM:
     case WEIGHT_KV_A_NORM:
     case WEIGHT_DELTA_NORM:
+    case WEIGHT_MIXER_POST_NORM:
+    case WEIGHT_FFN_POST_NORM:
+    case WEIGHT_LAYER_SCALE:
+    case WEIGHT_EXPERTS_POST_NORM:
+    case WEIGHT_SHARED_NORM:
+    case WEIGHT_SHARED_POST_NORM:
         return MF_TENSORS_NORMS;
     case WEIGHT_DELTA_QKV:
     case WEIGHT_DELTA_Z:
@@ -39,6 +45,8 @@ static mf_tensor_class class_of(enum weight_id id)
         return MF_TENSORS_DELTA;
     case WEIGHT_ROUTER:
     case WEIGHT_ROUTER_BIAS:
+    case WEIGHT_ROUTER_NORM:
+    case WEIGHT_EXPERT_SCALE:
         return MF_TENSORS_ROUTERS;
     case WEIGHT_SHARED_GATE:
     case WEIGHT_SHARED_UP:
@@ -90,7 +98,7 @@ static uint64_t expert_bytes(const struct layer_weights *layer)
 
     for (int part = 0; part < EXPERT_PARTS; part++) {
         const struct expert_matrix *m = &layer->experts[part];
-        bytes += m->value_bytes + m->scale_bytes + m->bias_bytes;
+        bytes += expert_matrix_own_bytes(m);
     }
     return bytes;
 }
@@ -105,8 +113,7 @@ static void count_experts(struct description *i)
             const struct expert_matrix *m = &i->model.weights.layers[l].experts[part];
             mf_tensor_sum share = { .tensors = 1,
                                     .parameters = m->shape.rows * m->shape.cols * config->experts,
-                                    .bytes = (m->value_bytes + m->scale_bytes + m->bias_bytes) *
-                                             config->experts };
+                                    .bytes = expert_matrix_own_bytes(m) * config->experts };
             count(i, MF_TENSORS_EXPERTS, m->shape.format, share);
         }
     }

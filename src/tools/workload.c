@@ -21,16 +21,16 @@ static void count_experts(mf_workload *out, const struct layer_weights *layer, u
 {
     for (int part = 0; part < EXPERT_PARTS; part++) {
         const struct expert_matrix *matrix = &layer->experts[part];
-        out->weight_bytes +=
-            chosen * (matrix->value_bytes + matrix->scale_bytes + matrix->bias_bytes);
+        out->weight_bytes += chosen * expert_matrix_own_bytes(matrix);
         out->token_flops += chosen * weight_flops(&matrix->shape);
     }
 }
 
 static void count_mixer(mf_workload *out, const struct model_config *c, enum mixer_kind kind)
 {
-    if (kind == MIXER_ATTENTION)
-        out->pair_flops += 4.0 * c->heads * c->head_width;
+    struct attention_sizes a = config_attention(c, kind);
+    if (kind == MIXER_ATTENTION || kind == MIXER_WINDOW)
+        out->pair_flops += 4.0 * a.heads * a.head_width;
     else if (kind == MIXER_LATENT)
         out->pair_flops += 2.0 * c->heads * (c->head_width + c->value_width);
     else

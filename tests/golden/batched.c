@@ -1,7 +1,7 @@
 /* batched.c: a sequence has the same bits alone and in any company, for checkpoints of every family.
  *
- *     batched CHECKPOINT [MOST [KV]]     of the source tree; up to MOST sequences, else 64; the type
- *                                        of keys and values, else the backend's
+ *     batched CHECKPOINT [MOST [KV [BACKEND]]]     of the source tree; up to MOST sequences, else 64;
+ *         the type of keys and values, else the backend's; the backend, else reference and cpu
  *
  * Each sequence follows a script: prompts and generated tokens of random lengths, with
  * forks and snapshots between them.  First
@@ -19,7 +19,7 @@
 enum { SEQUENCES_MAX = 64, FEEDS = 6, PROMPT_MOST = 45, LENGTH_MOST = FEEDS * PROMPT_MOST };
 
 static char path[PATH_CAPACITY];
-static const char *kv_type;
+static const char *kv_type, *only_backend;
 static uint64_t seed = 1;
 static size_t most = SEQUENCES_MAX; /* sequences at a time */
 
@@ -341,7 +341,7 @@ static void batching_changes_no_bit_of_the_reference(void **state)
 static void batching_changes_no_bit_of_the_tuned_arithmetic(void **state)
 {
     (void)state;
-    check_backend("cpu");
+    check_backend(only_backend ? only_backend : "cpu");
 }
 
 /* ------------------------------------------------------------- long contexts */
@@ -394,7 +394,7 @@ static void long_contexts_have_the_same_bits_in_any_company(void **state)
                                  .sequences = GROUP_MOST + 2 };
     float *expected = NULL, *found = NULL;
     for (uint32_t threads = 1; threads <= 5; threads += 2) {
-        struct opened o = open_model("cpu", threads, &options);
+        struct opened o = open_model(only_backend ? only_backend : "cpu", threads, &options);
         size_t row = o.vocab_size;
         size_t most_long = min_size(LONG, mf_model_context_length(o.model) - 4);
         mf_sequence *bases[2] = { prompted(&o, (uint32_t)most_long), prompted(&o, SHORT) };
@@ -425,9 +425,11 @@ int main(int count, char **arguments)
         cmocka_unit_test(long_contexts_have_the_same_bits_in_any_company),
     };
     const char *source = getenv("MOEFLUX_SOURCE");
-    if (count < 2 || count > 4) return 2;
+    if (count < 2 || count > 5) return 2;
+    if (count > 4) only_backend = arguments[4];
     if (count > 2) most = min_size((size_t)atoi(arguments[2]), SEQUENCES_MAX);
     if (count > 3) kv_type = arguments[3];
     snprintf(path, sizeof path, "%s/%s", source ? source : ".", arguments[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    size_t first = only_backend ? 1 : 0; /* the reference comes first */
+    return _cmocka_run_group_tests("batched", tests + first, COUNT_OF(tests) - first, NULL, NULL);
 }

@@ -13,8 +13,10 @@ import subprocess
 import sys
 import tempfile
 
+import tiny_checkpoints as tiny
+
 TEXT = "Once upon a time, there wasn't a fox in 2024:\n\n  <|im_start|>“It’s late,” <think>é</think>"
-IDS = ",".join(str(i * i % 500) for i in range(40))
+IDS = ",".join(str(i * i % 250) for i in range(40))
 CONVERSATION = '{"messages":[{"role":"user","content":"Hello <|im_end|> there"}]}'
 
 
@@ -120,6 +122,18 @@ class Test:
         self.check(f"{preset} mlx {bits} bits", path, tokenizer=True)
         shutil.rmtree(path)
 
+    def check_mlx_fp4(self):
+        config = dict(model_type="gpt_oss", hidden_size=32, num_hidden_layers=3, vocab_size=256,
+                      num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+                      num_local_experts=6, num_experts_per_tok=2, intermediate_size=32,
+                      sliding_window=9, max_position_embeddings=256)
+        path = self.scratch / "mlx-mxfp4"
+        path.mkdir()
+        tiny.write_mlx(path, config, tiny.make_weights(config, 1),
+                       bits={"": "mxfp4", "mlp.gate": 8, "o_proj": 8})
+        self.check("mlx mxfp4", path)
+        shutil.rmtree(path)
+
     def check_requantised(self, what):
         """Fewer bits, other logits: how far off, against the spread of the logits."""
         packed, model = self.scratch / "packed", self.scratch / "bf16.gguf"
@@ -167,15 +181,21 @@ def main():
         test.check_split()
         test.check_requantised("tiny-qwen3next")
         test.check_mlx("tiny-qwen35moe", 3)
+        test.check_mlx_fp4()
         if "--all" in sys.argv:
             fixtures = pathlib.Path(os.environ.get("MOEFLUX_FIXTURES", "/nonexistent")) / "golden"
             test.check_golden(fixtures)
-            for preset in "tiny-qwen3moe", "tiny-qwen35moe":
+            for case in sorted(fixtures.with_name("golden2").glob("*/")):
+                test.check(case.name, case)
+            for preset in ("tiny-qwen3moe", "tiny-qwen35moe", "tiny-glm4moe", "tiny-glm4lite",
+                           "tiny-minimax-m2", "tiny-gemma4"):
                 test.check_gguf(preset, "mixed")
+            test.check_gguf("tiny-gpt-oss", "mxfp4")
             for quant in "bf16", "q8_0", "q5_1", "iq4_xs":
                 test.check_gguf("tiny-qwen3moe", quant)
             test.check_requantised("tiny-deepseek2")
-            for preset, bits in ("tiny-deepseek2", 8), ("tiny-qwen3next", 6):
+            for preset, bits in (("tiny-deepseek2", 8), ("tiny-qwen3next", 6), ("tiny-glm4moe", 4),
+                                 ("tiny-minimax-m2", 5)):
                 test.check_mlx(preset, bits)
         test.check_ancestors()
     sys.exit(1 if test.failed else 0)

@@ -1,12 +1,13 @@
 /* golden.c: a family against the numbers of Hugging Face transformers.
  *
- *     golden CASE [all]     a folder with a tiny checkpoint and golden.{json,safetensors}
+ *     golden CASE [all|cuda]     a folder with a tiny checkpoint and golden.{json,safetensors}
  *
  * Checked for the case: logits of every prompt and of every position of the detail
  * prompt, hidden states after every layer, experts chosen, 24 greedy tokens, and
  * that a prompt gives the same in one chunk, in small ones and token by token.  The chunks
  * before greedy tokens change no bit (phases.c), so those are generated once; `all` (make soak)
- * generates them after every size of chunks.
+ * generates them after every size of chunks.  `cuda`: on a device, with prompts and keys and values in
+ * f32, too.
  *
  * Where the reference itself is undecided between two experts (a gap below 1e-4),
  * the reference's choice is fed: another one would move logits by whole units. */
@@ -41,6 +42,7 @@ struct golden {
     const float *router_logits; /* [moe layers][rows][experts] */
     const float *hidden;        /* [layers + 1][rows][width] */
     bool all;                   /* the long form */
+    const char *backend;
     size_t detail_rows;
     size_t first_row; /* of the current step in the detail prompt */
     size_t swapped;   /* rows whose experts were taken from the reference */
@@ -303,19 +305,20 @@ static void a_long_prompt_agrees_with_decode(void **state)
 
 /* ------------------------------------------------------------------- set-up */
 
-static bool find_case(const char *name)
+static bool is_case(const char *root, const char *below, const char *name)
 {
-    const char *source = getenv("MOEFLUX_SOURCE"), *fixtures = getenv("MOEFLUX_FIXTURES");
     char config[PATH_CAPACITY + 16];
-    if (source) {
-        snprintf(golden.path, sizeof golden.path, "%s/tests/fixtures/golden/%s", source, name);
-        snprintf(config, sizeof config, "%s/config.json", golden.path);
-        if (access(config, R_OK) == 0) return true;
-    }
-    if (!fixtures) return false;
-    snprintf(golden.path, sizeof golden.path, "%s/golden/%s", fixtures, name);
+    if (!root) return false;
+    snprintf(golden.path, sizeof golden.path, "%s/%s/%s", root, below, name);
     snprintf(config, sizeof config, "%s/config.json", golden.path);
     return access(config, R_OK) == 0;
+}
+
+static bool find_case(const char *name)
+{
+    const char *fixtures = getenv("MOEFLUX_FIXTURES");
+    return is_case(getenv("MOEFLUX_SOURCE"), "tests/fixtures/golden", name) ||
+           is_case(fixtures, "golden", name) || is_case(fixtures, "golden2", name);
 }
 
 /* The stored results lie beside the model: in these files they are the directory's only one. */
@@ -342,10 +345,12 @@ static int set_up(void **state)
     must(safetensors_open(&golden.tensors, &results, golden.path, &why), &why);
 
     mf_engine_options options = { .struct_size = sizeof options,
-                                  .backend = "reference",
+                                  .backend = golden.backend,
+                                  .kernels = strcmp(golden.backend, "cuda") == 0 ? "f32" : NULL,
                                   .thread_count = 2 };
+    mf_model_options model = { .struct_size = sizeof model, .kv_type = "f32" };
     must(mf_engine_open(&golden.engine, &options, &why), &why);
-    must(mf_model_open(&golden.model, golden.engine, golden.path, NULL, &why), &why);
+    must(mf_model_open(&golden.model, golden.engine, golden.path, &model, &why), &why);
     golden.router_ids = golden_tensor("router_ids");
     golden.router_logits = golden_tensor("router_logits");
     golden.hidden = golden_tensor("hidden");
@@ -369,10 +374,11 @@ static int tear_down(void **state)
 int main(int count, char **arguments)
 {
     golden.all = count == 3 && strcmp(arguments[2], "all") == 0;
+    golden.backend = count == 3 && strcmp(arguments[2], "cuda") == 0 ? "cuda" : "reference";
     if (count < 2 || !find_case(arguments[1])) {
         fprintf(stderr,
                 "SKIPPED: golden case %s is neither in tests/fixtures/golden nor in "
-                "$MOEFLUX_FIXTURES/golden\n",
+                "golden and golden2 of $MOEFLUX_FIXTURES\n",
                 count >= 2 ? arguments[1] : "(none given)");
         return EXIT_SKIPPED;
     }

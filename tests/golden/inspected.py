@@ -156,11 +156,19 @@ class Test:
             self.expect(f"{name} is noted", (name in table, name in said), (True, True))
         self.expect("mtp.fc.weight is not", "mtp.fc.weight" in table + said, False)
 
+    def check_alternating(self, path):
+        """Gate and up in alternating rows of one tensor: each row counts once."""
+        experts, width, hidden = 4 * 8, 64, 96
+        weights = 3 * width * hidden * (4 + 8 / 32) / 8  # MXFP4 with a scale for 32 numbers
+        found = self.inspect(path)["classes"]["experts"]["bytes"]
+        self.expect("alternating rows", found, experts * (weights + 2 * (2 * hidden + width)))
+
 
 def main():
     with tempfile.TemporaryDirectory() as scratch:
         test = Test(sys.argv[1], scratch)
         test.check_numbers()
+        test.check_alternating(pathlib.Path(sys.argv[2]) / "tests/fixtures/golden/gpt_oss_mxfp4")
         test.check_placement(pathlib.Path(sys.argv[2]) / "models/pebble")
         test.check_mismatch()
         test.check_unknown()

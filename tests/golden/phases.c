@@ -1,7 +1,8 @@
 /* phases.c: the bits of the tuned arithmetic depend on positions and on which of them were
  * prompts, and on nothing else, for checkpoints of every family.
  *
- *     phases CHECKPOINT [KV]     of the source tree; the type of keys and values, else the backend's
+ *     phases CHECKPOINT [KV [BACKEND]]     of the source tree; the type of keys and values, else the
+ *                                          backend's; the backend, else cpu
  *
  * Prompts and generated tokens take turns.  That is done with one thread and one chunk, then
  * with other threads and chunks: every logit must be the same; and it must be near the
@@ -25,7 +26,7 @@ enum { POSITIONS = 400, LONG_PROMPT = 150, SHORT_PROMPT = 21, GENERATED = 6 };
 #define TURNED_MOST     0.03
 
 static char path[PATH_CAPACITY];
-static const char *kv_type;
+static const char *kv_type, *backend_name = "cpu";
 
 static void must(mf_status status, const mf_error *why)
 {
@@ -93,9 +94,9 @@ static void threads_and_chunks_change_no_bit(void **state)
 {
     (void)state;
     static const uint32_t ways[][2] = { { 2, 512 }, { 3, 64 }, { 2, 7 }, { 4, 33 } };
-    struct course expected = run("cpu", 1, 512, ALONE);
+    struct course expected = run(backend_name, 1, 512, ALONE);
     for (size_t i = 0; i < COUNT_OF(ways); i++) {
-        struct course found = run("cpu", ways[i][0], ways[i][1], ALONE);
+        struct course found = run(backend_name, ways[i][0], ways[i][1], ALONE);
         size_t bytes = expected.feeds * expected.vocab_size * sizeof(float);
         if (memcmp(found.logits, expected.logits, bytes) != 0)
             fail_msg("%u threads, chunks of %u: other bits", ways[i][0], ways[i][1]);
@@ -108,7 +109,7 @@ static void tuned_is_near_the_reference(void **state)
 {
     (void)state;
     struct course expected = run("reference", 2, 512, LEADING);
-    struct course found = run("cpu", 2, 512, FOLLOWING);
+    struct course found = run(backend_name, 2, 512, FOLLOWING);
     double sum = 0, worst = 0;
     for (size_t i = 0; i < expected.feeds; i++) {
         double most = 0, error = 0;
@@ -138,8 +139,9 @@ int main(int count, char **arguments)
         cmocka_unit_test(tuned_is_near_the_reference),
     };
     const char *source = getenv("MOEFLUX_SOURCE");
-    if (count < 2 || count > 3) return 2;
-    if (count == 3) kv_type = arguments[2];
+    if (count < 2 || count > 4) return 2;
+    if (count > 2) kv_type = arguments[2];
+    if (count > 3) backend_name = arguments[3];
     snprintf(path, sizeof path, "%s/%s", source ? source : ".", arguments[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,9 +47,13 @@ class Rounded(Model):
         """Keys and values of latents are made anew for generated tokens, and not rounded."""
         return self.operand(self.remember(x) if self.prompt else x)
 
-    def attend(self, q, keys, values, scale):
+    def attend(self, q, keys, values, scale, sink=None):
         q = self.operand(q)
         scores = [dot(q, self.expanded(k)) * scale for k in keys]
-        weights = [math.exp(t - max(scores)) for t in scores]
+        most = max(scores)
+        if sink is not None and (most - sink) / math.log(2) <= 8:
+            most = sink           # the first greatest; another one has to be 2^8 times as large
+        weights = [math.exp(t - most) for t in scores]
+        total = sum(weights) + (0 if sink is None else math.exp(sink - most))
         rounded = self.operand(weights)
-        return [dot(rounded, self.expanded(column)) / sum(weights) for column in zip(*values)]
+        return [dot(rounded, self.expanded(column)) / total for column in zip(*values)]

@@ -414,7 +414,8 @@ static bool find_checkpoint(const char *name)
     const char *source = getenv("MOEFLUX_SOURCE");
     return is_checkpoint(source, "models", name) ||
            is_checkpoint(source, "tests/fixtures/golden", name) ||
-           is_checkpoint(getenv("MOEFLUX_FIXTURES"), "golden", name);
+           is_checkpoint(getenv("MOEFLUX_FIXTURES"), "golden", name) ||
+           is_checkpoint(getenv("MOEFLUX_FIXTURES"), "golden2", name);
 }
 
 /* The tests above leave out a read engine that this machine lacks: say so in the count. */
@@ -431,7 +432,7 @@ int main(int count, char **arguments)
     if (count != 2 || !find_checkpoint(arguments[1])) {
         fprintf(stderr,
                 "SKIPPED: %s is in none of $MOEFLUX_SOURCE/models, its "
-                "tests/fixtures/golden, and $MOEFLUX_FIXTURES/golden\n",
+                "tests/fixtures/golden, and $MOEFLUX_FIXTURES/golden and golden2\n",
                 count == 2 ? arguments[1] : "(no name given)");
         return EXIT_SKIPPED;
     }

@@ -1,4 +1,4 @@
-"""tiny_checkpoints.py: random weights for any config.json of the four families, and the files that
+"""tiny_checkpoints.py: random weights for any config.json of the families, and the files that
 people have them in: safetensors of Hugging Face, MLX and FP8, GGUF old and new.
 
 Weights are what plain.py computes with.  A writer changes them as the published converters do; where
@@ -9,7 +9,7 @@ import math
 import random
 import struct
 
-from plain import COMMON, HYBRID, Model, family_of
+from plain import COMMON, HYBRID, LATENT, SCORED, Model, family_of, gemma, gpt_oss
 
 # --------------------------------------------------------------------------
 # numbers
@@ -80,8 +80,20 @@ def make_weights(config, seed):
         add(p + "k_proj.weight", model.kv_heads * d, h)
         add(p + "v_proj.weight", model.kv_heads * d, h)
         add(p + "o_proj.weight", h, model.heads * d)
-        norm(p + "q_norm.weight", d)
-        norm(p + "k_norm.weight", d)
+        if model.family == "minimax_m2":
+            norm(p + "q_norm.weight", model.heads * d)
+            norm(p + "k_norm.weight", model.kv_heads * d)
+        elif c.get("use_qk_norm", model.family != "glm4_moe"):
+            norm(p + "q_norm.weight", d)
+            norm(p + "k_norm.weight", d)
+        if c.get("attention_bias"):
+            add(p + "q_proj.bias", model.heads * d)
+            add(p + "k_proj.bias", model.kv_heads * d)
+            add(p + "v_proj.bias", model.kv_heads * d)
+        if model.family == gpt_oss.FAMILY:
+            if c["attention_bias"]:
+                add(p + "o_proj.bias", h)
+            add(p + "sinks", model.heads)
 
     def latent(p):
         nope, value, rank = c["qk_nope_head_dim"], c["v_head_dim"], c["kv_lora_rank"]
@@ -96,6 +108,11 @@ def make_weights(config, seed):
         norm(p + "kv_a_layernorm.weight", rank)
         add(p + "kv_b_proj.weight", model.heads * (nope + value), rank)
         add(p + "o_proj.weight", h, model.heads * value)
+        if c.get("attention_bias"):
+            if c.get("q_lora_rank"):
+                add(p + "q_a_proj.bias", c["q_lora_rank"])
+            add(p + "kv_a_proj_with_mqa.bias", rank + model.rotary)
+            add(p + "o_proj.bias", h)
 
     def delta(p):
         hv = c["linear_num_value_heads"]
@@ -115,23 +132,57 @@ def make_weights(config, seed):
         count = next(c[k] for k in ("num_experts", "num_local_experts", "n_routed_experts")
                      if c.get(k))
         add(p + "gate.weight", count, h)
-        if model.family == "deepseek_v3":
+        if model.family in SCORED:
             add(p + "gate.e_score_correction_bias", count)
         for e in range(count):
             swiglu(f"{p}experts.{e}.", c["moe_intermediate_size"])
+        if model.family == gpt_oss.FAMILY:
+            add(p + "gate.bias", count)
+            for e in range(count):
+                for part in "gate", "up", "down":
+                    rows = h if part == "down" else c["moe_intermediate_size"]
+                    add(f"{p}experts.{e}.{part}_proj.bias", rows)
         if c.get("shared_expert_intermediate_size"):
             swiglu(p + "shared_expert.", c["shared_expert_intermediate_size"])
             add(p + "shared_expert_gate.weight", 1, h)
         if c.get("n_shared_experts"):
             swiglu(p + "shared_experts.", c["n_shared_experts"] * c["moe_intermediate_size"])
 
+    def gemma_layer(n, p):
+        heads, d = gemma.heads(c, n)
+        for name in "post_attention", "pre_feedforward", "post_feedforward":
+            norm(f"{p}{name}_layernorm.weight", h)
+        for name in "post_feedforward_layernorm_1", "post_feedforward_layernorm_2":
+            norm(f"{p}{name}.weight", h)
+        norm(p + "pre_feedforward_layernorm_2.weight", h)
+        norm(p + "layer_scalar", 1)
+        q = p + "self_attn."
+        for name, rows in ("q", model.heads * d), ("k", heads * d), ("v", heads * d):
+            if name != "v" or gemma.has_window(c, n) or not c["attention_k_eq_v"]:
+                add(f"{q}{name}_proj.weight", rows, h)
+        add(q + "o_proj.weight", h, model.heads * d)
+        for name in "q", "k":       # scores have no other scale
+            norm(f"{q}{name}_norm.weight", d)
+            out[f"{q}{name}_norm.weight"] = [t / 2 for t in out[f"{q}{name}_norm.weight"]]
+        swiglu(p + "mlp.", c["intermediate_size"])
+        add(p + "router.proj.weight", c["num_experts"], h)
+        norm(p + "router.scale", h)
+        out[p + "router.scale"] = [4 * t for t in out[p + "router.scale"]]
+        norm(p + "router.per_expert_scale", c["num_experts"])
+        for e in range(c["num_experts"]):
+            swiglu(f"{p}experts.{e}.", c["moe_intermediate_size"])
+
     out["embed_tokens.weight"] = [[f32(rng.gauss(0, 1)) for _ in range(h)]
                                   for _ in range(c["vocab_size"])]
     for n in range(model.layers):
         p = f"layers.{n}."
+        if model.family == gemma.FAMILY:
+            norm(p + "input_layernorm.weight", h)
+            gemma_layer(n, p)
+            continue
         norm(p + "input_layernorm.weight", h)
         norm(p + "post_attention_layernorm.weight", h)
-        if model.family.startswith("deepseek"):
+        if model.family in LATENT:
             latent(p + "self_attn.")
         elif model.is_full(n):
             attention(p + "self_attn.")
@@ -151,9 +202,25 @@ def make_weights(config, seed):
 # safetensors
 
 
+def published_name(config, name):
+    """MiniMax's names of what plain.py calls mlp, and gpt-oss's of what it calls gate."""
+    if family_of(config) == gpt_oss.FAMILY:
+        return (name + ".").replace(".mlp.gate.", ".mlp.router.")[:-1]
+    if family_of(config) != "minimax_m2":
+        return name
+    if ".experts." in name:
+        for part, letter in ("gate_proj", "w1"), ("up_proj", "w3"), ("down_proj", "w2"):
+            name = name.replace(part, letter)
+    return name.replace("mlp.gate.e_score", "mlp.e_score").replace(".mlp.", ".block_sparse_moe.")
+
+
 def write_safetensors(directory, config, tensors):
     """tensors: name -> (dtype, shape, bytes)"""
     header, offset = {}, 0
+    tensors = {published_name(config, name): tensor for name, tensor in tensors.items()}
+    if "quantization" in config:
+        config["quantization"] = {published_name(config, name): value
+                                  for name, value in config["quantization"].items()}
     for name, (dtype, shape, data) in tensors.items():
         header[name] = {"dtype": dtype, "shape": shape,
                         "data_offsets": [offset, offset + len(data)]}
@@ -214,16 +281,31 @@ def stack_experts(weights):
     return out
 
 
+def stack_gpt_oss(weights, mxfp4):
+    stems = [n.split("0.gate_proj")[0] for n in weights if n.endswith(".experts.0.gate_proj.weight")]
+    out = {}
+    for stem in stems:
+        out.update(gpt_oss.stored_experts(weights, stem, mxfp4))
+    return {**{n: w for n, w in weights.items() if ".experts." not in n}, **out}
+
+
 def write_hugging_face(directory, config, weights, prefix="model.", stacked=False, dtype="F32",
-                       extra=None, **_):
+                       extra=None, mxfp4=False, **_):
     family = family_of(config)
     for name in weights:
         weights[name] = rounded(weights[name], dtype)
     stored = fuse_next(config, weights) if family == "qwen3_next" else weights
     if stacked:
         stored = stack_experts(stored)
+    if family == gpt_oss.FAMILY:
+        stored = stack_gpt_oss(weights, mxfp4)
+    if mxfp4:
+        config = {**config, "quantization_config": {"quant_method": "mxfp4"}}
     tensors = {}
     for name, w in stored.items():
+        if isinstance(w, tuple):
+            tensors[prefix + name] = w
+            continue
         values, shape = flat(w), shape_of(w)
         if is_zero_centred(family, name):
             values = [x - 1 for x in values]
@@ -268,10 +350,15 @@ def quantise_affine(w, bits, group):
 
 def write_mlx(directory, config, weights, prefix="model.", split_kv_b=False, bits=None, group=32,
               **_):
-    """`bits` has those of a module by the end of its path; "" is the default."""
+    """`bits` has those of a module by the end of its path, or "mxfp4"; "" is the default."""
+    def entry_of(width, size):
+        fp4 = width == "mxfp4"
+        return {"group_size": size, "bits": 4, "mode": width} if fp4 else {
+            "group_size": size, "bits": width}
+
     family, tensors = family_of(config), {}
     model = Model(config, {})
-    config = {**config, "quantization": {"group_size": group, "bits": bits[""]}}
+    config = {**config, "quantization": entry_of(bits[""], group)}
     head = prefix.removesuffix("model.")
 
     def put(name, matrices, names, stack):
@@ -286,16 +373,19 @@ def write_mlx(directory, config, weights, prefix="model.", split_kv_b=False, bit
             tensors[full + ".weight"] = ("F32", shape, pack(values, "F32"))
             return
         if found:
-            config["quantization"][full] = {"bits": width, "group_size": size}
-        parts = [quantise_affine(m, width, size) for m in matrices]
+            config["quantization"][full] = entry_of(width, size)
+        fp4 = width == "mxfp4"
+        parts = [gpt_oss.quantise_words(m) if fp4 else quantise_affine(m, width, size)
+                 for m in matrices]
         for original, part in zip(names, parts):
             if original:
                 weights[original] = part[3]
         rows, cols = len(matrices[0]), len(matrices[0][0])
         lead = [len(matrices)] if stack else []
-        for i, (end, kind, columns) in enumerate([(".weight", "U32", cols * width // 32),
-                                                  (".scales", "BF16", cols // size),
-                                                  (".biases", "BF16", cols // size)]):
+        ends = [(".weight", "U32", cols // 8), (".scales", "U8", cols // 32)] if fp4 else [
+            (".weight", "U32", cols * width // 32), (".scales", "BF16", cols // size),
+            (".biases", "BF16", cols // size)]
+        for i, (end, kind, columns) in enumerate(ends):
             tensors[full + end] = (kind, lead + [rows, columns], b"".join(p[i] for p in parts))
         return [part[3] for part in parts]
 
@@ -317,7 +407,13 @@ def write_mlx(directory, config, weights, prefix="model.", split_kv_b=False, bit
             for part in ("gate", "up", "down"):
                 end = f".{part}_proj.weight"
                 names = [n for n in weights if n.startswith(stem + "experts.") and n.endswith(end)]
-                put(f"{stem}switch_mlp{end}", [weights[n] for n in names], names, True)
+                own = {gemma.FAMILY: "experts.switch_glu",
+                       gpt_oss.FAMILY: "experts"}.get(family, "switch_mlp")
+                put(f"{stem}{own}{end}", [weights[n] for n in names], names, True)
+                if family == gpt_oss.FAMILY:
+                    rows = [weights[n.replace(".weight", ".bias")] for n in names]
+                    tensors[f"{prefix}{stem}{own}.{part}_proj.bias"] = (
+                        "F32", shape_of(rows), pack(flat(rows), "F32"))
         elif ".experts." in name:
             continue
         elif split_kv_b and name.endswith("kv_b_proj.weight"):
@@ -341,8 +437,10 @@ def e4m3(code):
     return -size if sign else size
 
 
-def write_fp8(directory, config, weights, tile=(128, 128), scale_type="F32", **options):
-    """Layer matrices but routers, as DeepSeek keeps them."""
+def write_fp8(directory, config, weights, tile=(128, 128), scale_type="F32", strategy=None,
+              **options):
+    """Layer matrices but routers, as DeepSeek keeps them; with a strategy (channel or block) as
+    compressed-tensors does."""
     rows_tile, cols_tile = tile
     levels = sorted((e4m3(code), code) for code in range(256) if code & 127 != 127)
     rng, tensors = random.Random(1), {}
@@ -353,10 +451,13 @@ def write_fp8(directory, config, weights, tile=(128, 128), scale_type="F32", **o
             tensors[full] = ("F32", shape_of(w), pack(flat(w), "F32"))
             continue
         rows, cols = shape_of(w)
+        if strategy == "channel":
+            rows_tile, cols_tile = 1, cols
         grid = [-(-rows // rows_tile), -(-cols // cols_tile)]
         scales = [[2.0 ** rng.randint(-6, -4) for _ in range(grid[1])] for _ in range(grid[0])]
-        if scale_type == "F32":
-            scales = [[f32(s * rng.uniform(0.7, 1.4)) for s in row] for row in scales]
+        if scale_type in ("F32", "BF16"):
+            scales = [rounded([f32(s * rng.uniform(0.7, 1.4)) for s in row], scale_type)
+                      for row in scales]
         codes = bytearray()
         for r, row in enumerate(w):
             for k, x in enumerate(row):
@@ -365,11 +466,17 @@ def write_fp8(directory, config, weights, tile=(128, 128), scale_type="F32", **o
                 codes.append(code)
                 row[k] = value * scale
         tensors[full] = ("F8_E4M3", [rows, cols], bytes(codes))
-        data = (pack(flat(scales), "F32") if scale_type == "F32" else
+        data = (pack(flat(scales), scale_type) if scale_type in ("F32", "BF16") else
                 bytes(127 + int(math.log2(s)) for s in flat(scales)))
-        tensors[full + "_scale_inv"] = (scale_type, grid, data)
-    config = {**config, "quantization_config": {"quant_method": "fp8",
-                                                "weight_block_size": list(tile)}}
+        tensors[full + ("_scale" if strategy else "_scale_inv")] = (scale_type, grid, data)
+    quantization = {"quant_method": "fp8", "weight_block_size": list(tile)}
+    if strategy:
+        of_weights = {"num_bits": 8, "type": "float", "strategy": strategy, "symmetric": True,
+                      "block_structure": list(tile) if strategy == "block" else None}
+        quantization = {"quant_method": "compressed-tensors", "format": "float-quantized",
+                        "config_groups": {"group_0": {"targets": ["Linear"],
+                                                      "weights": of_weights}}}
+    config = {**config, "quantization_config": quantization}
     write_safetensors(directory, config, tensors)
 
 
@@ -380,7 +487,9 @@ U8, U16, I32, U32, F32KV, BOOL, STR, ARR, U64, F64KV = 0, 2, 5, 4, 6, 7, 8, 9, 1
 SCALARS = {U8: "<B", U16: "<H", U32: "<I", I32: "<i", F32KV: "<f", BOOL: "<B", U64: "<Q",
            F64KV: "<d"}
 ARCHITECTURES = {"qwen3_moe": "qwen3moe", "qwen3_next": "qwen3next", "qwen3_5_moe": "qwen35moe",
-                 "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2"}
+                 "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2",
+                 "glm4_moe": "glm4moe", "glm4_moe_lite": "deepseek2", "minimax_m2": "minimax-m2",
+                 gemma.FAMILY: "gemma4", gpt_oss.FAMILY: "gpt-oss"}
 GGUF_NAMES = {
     "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
@@ -401,17 +510,35 @@ for shared in ("mlp.shared_expert", "mlp.shared_experts"):
         GGUF_NAMES[f"{shared}.{part}_proj"] = f"ffn_{part}_shexp"
 
 
+GEMMA_NAMES = {
+    "post_attention_layernorm.weight": "post_attention_norm.weight",
+    "pre_feedforward_layernorm.weight": "ffn_norm.weight",
+    "post_feedforward_layernorm.weight": "post_ffw_norm.weight",
+    "post_feedforward_layernorm_1.weight": "post_ffw_norm_1.weight",
+    "pre_feedforward_layernorm_2.weight": "pre_ffw_norm_2.weight",
+    "post_feedforward_layernorm_2.weight": "post_ffw_norm_2.weight",
+    "router.proj.weight": "ffn_gate_inp.weight", "router.scale": "ffn_gate_inp.scale",
+    "router.per_expert_scale": "ffn_down_exps.scale",
+    "layer_scalar": "layer_output_scale.weight",
+}
+
+
 def gguf_name(name, family):
     globals_ = {"embed_tokens.weight": "token_embd.weight", "norm.weight": "output_norm.weight",
                 "lm_head.weight": "output.weight"}
     if name in globals_:
         return globals_[name]
     _, number, rest = name.split(".", 2)
+    if family == gemma.FAMILY and rest in GEMMA_NAMES:
+        return f"blk.{number}.{GEMMA_NAMES[rest]}"
+    if family == gpt_oss.FAMILY and rest in gpt_oss.GGUF_NAMES:
+        return f"blk.{number}.{gpt_oss.GGUF_NAMES[rest]}"
     special = {"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias",
                "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
                "post_attention_layernorm.weight": "post_attention_norm.weight"
-               if family in HYBRID else "ffn_norm.weight"}
-    end = special.get(rest) or GGUF_NAMES[rest.removesuffix(".weight")] + ".weight"
+               if family in HYBRID or family == "glm4_moe" else "ffn_norm.weight"}
+    module, kind = rest.rsplit(".", 1)
+    end = special.get(rest) or f"{GGUF_NAMES[module]}.{kind}"
     return f"blk.{number}.{end}"
 
 
@@ -453,6 +580,9 @@ def gguf_tensors(config, weights, options):
         weights = {n: w for n, w in {**weights, **fused}.items()
                    if not n.endswith(drop + ("in_proj_a.weight", "in_proj_b.weight"))}
     out = {}
+    if family == gemma.FAMILY:
+        last = gemma.frequencies(c, c["num_hidden_layers"] - 1)
+        out["rope_freqs.weight"] = [1.0 if t else 1e30 for t in last]
     for name, w in weights.items():
         layer = name.split(".")[1]
         stem = name.split("experts.")[0] + "experts."
@@ -467,14 +597,17 @@ def gguf_tensors(config, weights, options):
                 parts["gate_up"] = both
             for part, stack in parts.items():
                 out[f"blk.{layer}.ffn_{part}_exps.weight"] = stack
+                if family == gpt_oss.FAMILY:
+                    out[f"blk.{layer}.ffn_{part}_exps.bias"] = [
+                        weights[f"{stem}{e}.{part}_proj.bias"] for e in range(count)]
         elif name.endswith("kv_b_proj.weight") and not options.get("legacy_kv_b"):
             keys, values = split_kv_b(c, w)
             out[f"blk.{layer}.attn_k_b.weight"] = keys
             out[f"blk.{layer}.attn_v_b.weight"] = values
-        elif options.get("fused_qkv") and name.endswith("self_attn.q_proj.weight"):
+        elif options.get("fused_qkv") and ".self_attn.q_proj." in name:
             others = [weights[name.replace("q_proj", f"{m}_proj")] for m in "kv"]
-            out[f"blk.{layer}.attn_qkv.weight"] = w + others[0] + others[1]
-        elif options.get("fused_qkv") and name.endswith(("k_proj.weight", "v_proj.weight")):
+            out[f"blk.{layer}.attn_qkv.{name.rsplit('.', 1)[1]}"] = w + others[0] + others[1]
+        elif options.get("fused_qkv") and (".k_proj." in name or ".v_proj." in name):
             continue
         elif name.endswith("A_log"):
             out[gguf_name(name, family)] = [f32(-math.exp(x)) for x in w]
@@ -483,6 +616,31 @@ def gguf_tensors(config, weights, options):
         else:
             out[gguf_name(name, family)] = w
     return out
+
+
+def gemma_metadata(kv, c, options):
+    layers, own = range(c["num_hidden_layers"]), c.get("rope_parameters") or {}
+    windows = [int(gemma.has_window(c, n)) for n in layers]
+    counts = [gemma.heads(c, n)[0] for n in layers]
+    value = (U32, counts[0]) if len(set(counts)) == 1 else (ARR, (I32, counts))
+    kv.append(("gemma4.attention.head_count_kv", *value))
+    if not options.get("silent_pattern"):
+        kv.append(("gemma4.attention.sliding_window_pattern", ARR, (BOOL, windows)))
+    full = gemma.heads(c, c["num_hidden_layers"] - 1)[1]
+    for key, number in (("attention.sliding_window", c["sliding_window"]),
+                        ("attention.key_length", full), ("attention.value_length", full),
+                        ("attention.key_length_swa", c["head_dim"]),
+                        ("attention.value_length_swa", c["head_dim"]),
+                        ("attention.shared_kv_layers", 0), ("rope.dimension_count", full),
+                        ("rope.dimension_count_swa", c["head_dim"]),
+                        ("embedding_length_per_layer_input", 0)):
+        kv.append(("gemma4." + key, U32, number))
+    for key, part, usual in (("freq_base", "full_attention", gemma.FULL),
+                             ("freq_base_swa", "sliding_attention", gemma.WINDOW)):
+        theta = {**usual, **own.get(part, {})}["rope_theta"]
+        kv.append(("gemma4.rope." + key, F32KV, theta))
+    if c.get("final_logit_softcapping"):
+        kv.append(("gemma4.final_logit_softcapping", F32KV, c["final_logit_softcapping"]))
 
 
 def gguf_metadata(config, options):
@@ -499,20 +657,23 @@ def gguf_metadata(config, options):
 
     kv.append(("general.architecture", STR, a))
     u("block_count", model.layers + options.get("nextn", 0))
-    if options.get("nextn"):
+    if options.get("nextn") and not options.get("silent_nextn"):
         u("nextn_predict_layers", options["nextn"])
     u("context_length", c.get("max_position_embeddings", 256))
     u("embedding_length", c["hidden_size"])
     u("attention.head_count", model.heads)
     f("attention.layer_norm_rms_epsilon", c["rms_norm_eps"])
-    f("rope.freq_base", own.get("rope_theta", c["rope_theta"]))
+    if family == gemma.FAMILY:
+        gemma_metadata(kv, c, options)
+    else:
+        f("rope.freq_base", own.get("rope_theta", c["rope_theta"]))
     u("expert_count", next(c[k] for k in ("num_experts", "num_local_experts", "n_routed_experts")
                            if c.get(k)))
-    u("expert_used_count", c["num_experts_per_tok"])
+    u("expert_used_count", c.get("num_experts_per_tok") or c["top_k_experts"])
     u("expert_feed_forward_length", c["moe_intermediate_size"])
     if c.get("intermediate_size"):
         u("feed_forward_length", c["intermediate_size"])
-    if family.startswith("deepseek"):
+    if family in LATENT:
         rank, nope, value = c["kv_lora_rank"], c["qk_nope_head_dim"], c["v_head_dim"]
         if options.get("legacy_kv_b"):
             u("attention.head_count_kv", model.heads)
@@ -527,21 +688,26 @@ def gguf_metadata(config, options):
         if c.get("q_lora_rank"):
             u("attention.q_lora_rank", c["q_lora_rank"])
         u("attention.kv_lora_rank", rank)
+    elif family != gemma.FAMILY:
+        u("attention.head_count_kv", model.kv_heads)
+        u("attention.key_length", model.width)
+        u("attention.value_length", model.width)
+    if family == gpt_oss.FAMILY:
+        u("attention.sliding_window", c["sliding_window"])
+        yarn = yarn or gpt_oss.YARN
+    if family in LATENT or family in SCORED:
         u("rope.dimension_count", model.rotary)
+        if options.get("gating", True):
+            u("expert_gating_func", 2 if family in SCORED else 1)
+    if family in LATENT or family == "glm4_moe":
         u("leading_dense_block_count", c["first_k_dense_replace"])
         u("expert_shared_count", c.get("n_shared_experts") or 0)
         f("expert_weights_scale", c["routed_scaling_factor"])
         if c["norm_topk_prob"]:
             kv.append((f"{a}.expert_weights_norm", BOOL, 1))
-        if family == "deepseek_v3" or options.get("gating", True):
-            u("expert_gating_func", 2 if family == "deepseek_v3" else 1)
         if (c.get("n_group") or 1) > 1 and c.get("topk_method") != "greedy":
             u("expert_group_count", c["n_group"])
             u("expert_group_used_count", c["topk_group"])
-    else:
-        u("attention.head_count_kv", model.kv_heads)
-        u("attention.key_length", model.width)
-        u("attention.value_length", model.width)
     if family in HYBRID:
         u("expert_shared_feed_forward_length", c["shared_expert_intermediate_size"])
         u("rope.dimension_count", model.rotary)
@@ -564,7 +730,7 @@ def gguf_metadata(config, options):
                 f(f"rope.scaling.yarn_{key}", yarn[key])
         if yarn.get("attention_factor"):
             f("rope.scaling.yarn_attn_factor", yarn["attention_factor"])
-        if yarn.get("mscale_all_dim") and family.startswith("deepseek"):
+        if yarn.get("mscale_all_dim") and family in LATENT:
             f("rope.scaling.yarn_log_multiplier", 0.1 * yarn["mscale_all_dim"])
     return kv + options.get("more_metadata", [])
 
@@ -599,7 +765,8 @@ def write_gguf(directory, config, weights, version=3, alignment=32, dtype="F32",
         out += gguf_text(key) + struct.pack("<I", kind) + gguf_value(kind, value)
     offset, data = 0, []
     for name, w in tensors.items():
-        small = isinstance(w[0], list) and "conv1d" not in name and "ffn_gate_inp" not in name
+        small = (isinstance(w[0], list) and "conv1d" not in name and "ffn_gate_inp" not in name and
+                 not name.endswith(".bias"))
         kind = dtype if small else "F32"
         shape = shape_of(w)[::-1]
         out += gguf_text(name) + struct.pack(f"<I{len(shape)}Q", len(shape), *shape)

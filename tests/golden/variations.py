@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 import tiny_checkpoints as tiny
-from plain import Model, family_of
+from plain import Model, family_of, gpt_oss
 from rounded import Rounded
 
 TOLERANCE = 2e-4            # of the largest logit, for the reference path
@@ -38,6 +38,8 @@ HYBRID = dict(QWEN, linear_num_key_heads=2, linear_num_value_heads=4, linear_key
 LATENT = dict(BASE, num_attention_heads=2, q_lora_rank=12, kv_lora_rank=16, qk_nope_head_dim=8,
               qk_rope_head_dim=4, v_head_dim=8, n_routed_experts=8, n_shared_experts=1,
               intermediate_size=40, first_k_dense_replace=1, n_group=1, topk_group=1)
+GLM = dict(BASE, num_attention_heads=4, num_key_value_heads=2, head_dim=16, n_routed_experts=8,
+           intermediate_size=40, n_group=1, topk_group=1)
 YARN = dict(type="yarn", factor=4.0, original_max_position_embeddings=16)
 CONFIGS = {
     "qwen3_moe": dict(QWEN, model_type="qwen3_moe"),
@@ -45,8 +47,25 @@ CONFIGS = {
     "qwen3_5_moe": dict(HYBRID, model_type="qwen3_5_moe_text"),
     "deepseek_v3": dict(LATENT, model_type="deepseek_v3"),
     "deepseek_v2": dict(LATENT, model_type="deepseek_v2"),
+    "glm4_moe": dict(GLM, model_type="glm4_moe", attention_bias=True),
+    "glm4_moe_lite": dict(LATENT, model_type="glm4_moe_lite", v_head_dim=12),
+    "minimax_m2": dict(BASE, model_type="minimax_m2", num_attention_heads=4,
+                       num_key_value_heads=2, head_dim=12, num_local_experts=6,
+                       intermediate_size=16, rotary_dim=6),
 }
-FULL, LINEAR = "full_attention", "linear_attention"
+CONFIGS["gemma4"] = dict(
+    BASE, model_type="gemma4_text", num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+    global_head_dim=16, num_global_key_value_heads=1, attention_k_eq_v=True, sliding_window=9,
+    layer_types=["sliding_attention", "full_attention", "full_attention"], num_experts=6,
+    top_k_experts=2, intermediate_size=40, tie_word_embeddings=True, num_experts_per_tok=None)
+CONFIGS["gpt_oss"] = dict(
+    BASE, model_type="gpt_oss", num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+    num_local_experts=6, intermediate_size=32, sliding_window=9,
+    rope_scaling=dict(rope_type="yarn", factor=8.0, original_max_position_embeddings=64,
+                      beta_fast=4.0, beta_slow=0.5, truncate=False))
+del CONFIGS["gpt_oss"]["moe_intermediate_size"]      # it is the other one
+NEXTN = {"blk.3.nextn.eh_proj.weight": [32, 64], "blk.3.attn_norm.weight": [32]}
+FULL, LINEAR, SLIDING = "full_attention", "linear_attention", "sliding_attention"
 
 # name: (family, changes of its config, writer, options of the writer); None takes a field out
 HF, MLX, FP8, GGUF = (tiny.write_hugging_face, tiny.write_mlx, tiny.write_fp8, tiny.write_gguf)
@@ -171,9 +190,60 @@ CASES = {
                                            topk_group="null"), HF, {}),
     "v2_yarn": ("deepseek_v2", dict(rope_scaling=dict(YARN, mscale=0.707, mscale_all_dim=0.707)),
                 HF, {}),
+    "v3_biases": ("deepseek_v3", dict(attention_bias=True), HF, {}),
+    # GLM
+    "glm4_moe": ("glm4_moe", {}, HF, {}),
+    "glm_no_bias": ("glm4_moe", dict(attention_bias=None, n_shared_experts=2), HF, {}),
+    "glm_qk_norm": ("glm4_moe", dict(use_qk_norm=True, n_group=4, topk_group=2,
+                                     routed_scaling_factor=2.5), HF, {}),
+    "glm_no_shared_expert": ("glm4_moe", dict(n_shared_experts=0, norm_topk_prob=False), HF, {}),
+    "glm_no_dense_layers": ("glm4_moe", dict(first_k_dense_replace=0, head_dim=None), HF, {}),
+    "glm_layer_types": ("glm4_moe", dict(mlp_layer_types=["sparse", "dense", "sparse"]), HF, {}),
+    "glm_mtp": ("glm4_moe", {}, HF, dict(dtype="BF16", extra={
+        "model.layers.3.enorm.weight": [32], "model.layers.3.mlp.gate.weight": [8, 32]})),
+    "glm_yarn": ("glm4_moe", dict(rope_scaling=YARN, tie_word_embeddings=True), HF, {}),
+    "glm4_moe_lite": ("glm4_moe_lite", {}, HF, {}),
+    "glm_lite_layer_types": ("glm4_moe_lite", dict(
+        mlp_layer_types=["dense", "dense", "sparse"], q_lora_rank="null", head_dim=4), HF, {}),
+    "glm_lite_biases": ("glm4_moe_lite", dict(attention_bias=True, n_group=2, topk_group=1,
+                                              rope_interleave=False), HF, {}),
+    # MiniMax
+    "minimax_m2": ("minimax_m2", {}, HF, {}),
+    "minimax_factor": ("minimax_m2", dict(rotary_dim=None, head_dim=16, rope_parameters=dict(
+        rope_theta=1e4, rope_type="default", partial_rotary_factor=0.25)), HF, {}),
+    "minimax_rotary_dim_first": ("minimax_m2", dict(rope_parameters=dict(
+        rope_theta=1e4, rope_type="default"), partial_rotary_factor=1.0), HF, {}),
+    "minimax_half": ("minimax_m2", dict(rotary_dim=None, num_key_value_heads=1), HF, {}),
+    "minimax_mtp": ("minimax_m2", dict(num_mtp_modules=3, use_mtp=True), HF, dict(extra={
+        "model.layers.3.mlp.gate.weight": [8, 32], "model.layers.5.norm.weight": [32]})),
+    "minimax_fp8": ("minimax_m2", {}, FP8, dict(tile=(16, 8))),
+    "glm_fp8_channels": ("glm4_moe", {}, FP8, dict(strategy="channel")),
+    "glm_fp8_channels_bf16": ("glm4_moe", dict(hidden_size=64, moe_intermediate_size=32), FP8,
+                              dict(strategy="channel", scale_type="BF16")),
+    "glm_fp8_blocks": ("glm4_moe", {}, FP8, dict(strategy="block", tile=(16, 8))),
     "v3_fp8": ("deepseek_v3", {}, FP8, {}),
     "v3_fp8_tiles": ("deepseek_v3", {}, FP8, dict(tile=(16, 8))),
     "v3_fp8_exponents": ("deepseek_v3", {}, FP8, dict(tile=(8, 16), scale_type="F8_E8M0")),
+    # Gemma
+    "gemma4": ("gemma4", {}, HF, dict(stacked=True)),
+    "gemma_own_values": ("gemma4", dict(attention_k_eq_v=False, final_logit_softcapping=5.0), HF,
+                         dict(stacked=True)),
+    "gemma_last_is_full": ("gemma4", dict(layer_types=["sliding_attention"] * 3), HF,
+                           dict(stacked=True)),
+    "gemma_no_list": ("gemma4", dict(layer_types=None, num_hidden_layers=7, sliding_window=4), HF,
+                      dict(stacked=True)),
+    "gemma_sizes_by_layer": ("gemma4", dict(
+        global_head_dim=None, num_global_key_value_heads=None, per_layer_config={
+            str(n): dict(head_dim=24, num_key_value_heads=4) for n in (1, 2)}), HF,
+                             dict(stacked=True)),
+    "gemma_rope": ("gemma4", dict(rope_parameters=dict(
+        full_attention=dict(rope_type="proportional", rope_theta=1e3, partial_rotary_factor=0.5),
+        sliding_attention=dict(rope_type="default", rope_theta=50.0))), HF, dict(stacked=True)),
+    "gemma_nested": ("gemma4", dict(nested=True, tied_outside=True, rms_norm_eps=1e-3), HF, dict(
+        prefix="model.language_model.", stacked=True, dtype="BF16",
+        extra={"model.vision_tower.patch.weight": [3, 3], "model.embed_audio.x.weight": [3]})),
+    "gemma_untied": ("gemma4", dict(tie_word_embeddings=False, top_k_experts=6), HF,
+                     dict(stacked=True)),
     # MLX
     "mlx_4": ("qwen3_moe", {}, MLX, dict(bits={"": 4})),
     "mlx_every_width": ("qwen3_moe", dict(hidden_size=64, moe_intermediate_size=32), MLX, dict(
@@ -192,7 +262,21 @@ CASES = {
                    dict(bits={"": 4, "mlp.gate": 0})),
     "mlx_latent_split": ("deepseek_v3", dict(kv_lora_rank=32, qk_nope_head_dim=32, v_head_dim=16),
                          MLX, dict(split_kv_b=True, bits={"": 4, "mlp.gate": 0, "embed_q": 6})),
+    "mlx_glm": ("glm4_moe", {}, MLX, dict(bits={"": 4, "mlp.gate": 0})),
+    "mlx_glm_lite": ("glm4_moe_lite", dict(kv_lora_rank=32, qk_nope_head_dim=32, v_head_dim=16),
+                     MLX, dict(split_kv_b=True, bits={"": 4, "mlp.gate": 0})),
+    "mlx_minimax": ("minimax_m2", dict(model_type="minimax"), MLX, dict(
+        bits={"": 4, "mlp.gate": 8})),
+    "gemma_mlx": ("gemma4", dict(hidden_size=64, moe_intermediate_size=32, nested=True), MLX, dict(
+        prefix="language_model.model.", bits={"": 4, "router.proj": 8})),
     # GGUF
+    "gemma_gguf": ("gemma4", dict(final_logit_softcapping=8.0), GGUF, dict(fused_gate_up=True)),
+    "gemma_gguf_own_values": ("gemma4", dict(attention_k_eq_v=False), GGUF, {}),
+    "gemma_gguf_no_list": ("gemma4", dict(layer_types=None, num_hidden_layers=7), GGUF,
+                           dict(silent_pattern=True)),
+    "gemma_gguf_rope": ("gemma4", dict(rope_parameters=dict(
+        full_attention=dict(rope_type="proportional", rope_theta=1e3, partial_rotary_factor=0.5),
+        sliding_attention=dict(rope_type="default", rope_theta=50.0))), GGUF, {}),
     "gguf_qwen3moe": ("qwen3_moe", dict(norm_topk_prob=True), GGUF, {}),
     "gguf_version_2": ("qwen3_moe", dict(norm_topk_prob=True), GGUF, dict(version=2, dtype="F16")),
     "gguf_alignment_4096": ("qwen3_moe", dict(norm_topk_prob=True), GGUF, dict(
@@ -223,6 +307,31 @@ CASES = {
     "gguf_deepseek2_yarn": ("deepseek_v3", dict(rope_scaling=dict(
         YARN, mscale=0.707, mscale_all_dim=0.707)), GGUF, {}),
     "gguf_deepseek2_square": ("deepseek_v3", dict(v_head_dim=16, qk_nope_head_dim=16), GGUF, {}),
+    "gguf_glm4moe": ("glm4_moe", dict(routed_scaling_factor=2.5), GGUF, dict(
+        nextn=1, gating=False, extra=NEXTN)),
+    "gguf_glm4moe_qk_norm": ("glm4_moe", dict(
+        attention_bias=None, use_qk_norm=True, n_group=4, topk_group=2, n_shared_experts=2), GGUF,
+                             dict(nextn=1, silent_nextn=True, extra=NEXTN)),
+    "gguf_glm4moe_fused": ("glm4_moe", dict(norm_topk_prob=False, tie_word_embeddings=True), GGUF,
+                           dict(fused_qkv=True, fused_gate_up=True)),
+    "gguf_glm4lite": ("glm4_moe_lite", {}, GGUF, dict(nextn=1, extra=NEXTN)),
+    "gguf_minimax": ("minimax_m2", {}, GGUF, {}),
+    "gguf_minimax_silent": ("minimax_m2", dict(num_key_value_heads=4), GGUF, dict(gating=False)),
+    # gpt-oss
+    "gpt_oss": ("gpt_oss", {}, HF, {}),
+    "gpt_oss_mxfp4": ("gpt_oss", dict(layer_types=[FULL, SLIDING, SLIDING]), HF, dict(mxfp4=True)),
+    "gpt_oss_truncated": ("gpt_oss", dict(rope_scaling=dict(YARN, truncate=True, rope_type="yarn")), HF,
+                          {}),
+    "gpt_oss_silent_rope": ("gpt_oss", dict(rope_scaling="null", attention_bias=False,
+                                            num_key_value_heads=1), HF, dict(dtype="BF16")),
+    "gpt_oss_plain_rope": ("gpt_oss", dict(rope_scaling=None, rope_parameters=dict(
+        rope_type="default", rope_theta=1e3)), HF, dict(mxfp4=True)),
+    "gpt_oss_mlx": ("gpt_oss", {}, MLX, dict(bits={"": 4, "mlp.gate": 8})),
+    "gpt_oss_mlx_mxfp4": ("gpt_oss", {}, MLX, dict(bits={
+        "": "mxfp4", "mlp.gate": 8, "o_proj": 8, "lm_head": 6})),
+    "gpt_oss_gguf": ("gpt_oss", {}, GGUF, {}),
+    "gpt_oss_gguf_pattern": ("gpt_oss", dict(layer_types=[SLIDING, SLIDING, FULL]), GGUF, dict(
+        dtype="BF16", more_metadata=[("gpt-oss.attention.sliding_window_pattern", tiny.U32, 3)])),
 }
 
 # --------------------------------------------------------------------------
@@ -232,26 +341,47 @@ CASES = {
 def read_golden(directory):
     """Tensors of a folder as plain.py wants them; bf16 and f32 checkpoints."""
     config = json.loads((directory / "config.json").read_text())
-    family, out = family_of(config), {}
+    family, out, packed = family_of(config), {}, {}
     for path in sorted(directory.glob("model*.safetensors")):
         data = path.read_bytes()
         size = struct.unpack("<Q", data[:8])[0]
         for name, entry in json.loads(data[8:8 + size]).items():
-            if name == "__metadata__" or "visual." in name or name.startswith("mtp."):
+            if (name == "__metadata__" or "visual." in name or name.startswith("mtp.") or
+                    "vision" in name):
                 continue
             begin, end = (8 + size + offset for offset in entry["data_offsets"])
             raw = data[begin:end]
+            if entry["dtype"] == "U8":
+                packed[name.removeprefix("model.")] = (entry["shape"], raw)
+                continue
             if entry["dtype"] == "BF16":
                 wide = bytearray(2 * len(raw))
                 wide[2::4], wide[3::4] = raw[0::2], raw[1::2]
                 raw = bytes(wide)
             values = struct.unpack(f"<{len(raw) // 4}f", raw)
             short = name.removeprefix("model.").removeprefix("language_model.")
+            short = plain_name(short)
             if tiny.is_zero_centred(family, short):
                 values = [1 + x for x in values]
-            put_golden(out, config, short, [n for n in entry["shape"] if n != 1 or "_gate" in name],
+            put_golden(out, config, short, [n for n in entry["shape"] if n != 1 or "_gate" in name] or [1],
                        list(values))
+    for name, (shape, raw) in packed.items():
+        if name.endswith("_blocks"):
+            values = gpt_oss.read_blocks(raw, packed[name.replace("_blocks", "_scales")][1])
+            rows = [values[i:i + 32 * shape[2]] for i in range(0, len(values), 32 * shape[2])]
+            put_gpt_oss(out, name.removesuffix("_blocks"), shape, rows)
     return config, out
+
+
+def plain_name(name):
+    """The name in plain.py of what MiniMax and gpt-oss call otherwise."""
+    name = name.replace(".mlp.router.", ".mlp.gate.")
+    if ".block_sparse_moe." not in name:
+        return name
+    name = name.replace(".block_sparse_moe.", ".mlp.").replace("mlp.e_score", "mlp.gate.e_score")
+    for part, letter in ("gate_proj", "w1"), ("up_proj", "w3"), ("down_proj", "w2"):
+        name = name.replace(f".{letter}.", f".{part}.")
+    return name
 
 
 def put_golden(out, config, name, shape, values):
@@ -259,6 +389,13 @@ def put_golden(out, config, name, shape, values):
         out[name] = values
         return
     rows = [values[i:i + shape[-1]] for i in range(0, len(values), shape[-1])]
+    if family_of(config) == gpt_oss.FAMILY and ".experts." in name:
+        if not name.endswith("_bias"):     # one column after the other
+            rows = [list(row) for e in range(shape[0])
+                    for row in zip(*rows[e * shape[1]:(e + 1) * shape[1]])]
+            shape = [shape[0], shape[2]]
+        put_gpt_oss(out, name, shape, rows)
+        return
     if ".experts.gate_up_proj" in name or ".experts.down_proj" in name:
         stem, count = name.rsplit(".", 1)[0], shape[1]
         for e in range(shape[0]):
@@ -272,6 +409,17 @@ def put_golden(out, config, name, shape, values):
         split_golden(out, config, name, rows)
     else:
         out[name] = rows
+
+
+def put_gpt_oss(out, name, shape, rows):
+    """Experts, or their biases: those of gate and of up alternate."""
+    stem, module = name.rsplit(".", 1)
+    kind = "bias" if module.endswith("_bias") else "weight"
+    for e in range(shape[0]):
+        own = rows[e] if kind == "bias" else rows[e * shape[1]:(e + 1) * shape[1]]
+        for i, part in enumerate(("gate", "up") if "gate_up" in module else ("down",)):
+            step = 2 if "gate_up" in module else 1
+            out[f"{stem}.{e}.{part}_proj.{kind}"] = own[i::step]
 
 
 def split_golden(out, config, name, rows):
@@ -323,7 +471,8 @@ def make_config(family, changes):
         else:
             config[key] = None if value == "null" else value
     if nested:
-        config = dict(model_type="qwen3_5_moe", text_config=config, tie_word_embeddings=outside)
+        outer = config["model_type"].removesuffix("_text")
+        config = dict(model_type=outer, text_config=config, tie_word_embeddings=outside)
     return config, bias
 
 
@@ -441,11 +590,13 @@ def main():
     every = 1 if names or "--all" in sys.argv else 4
     results, matrix_unit = [], has_matrix_unit(programs[0], source)
     if not names:
-        for case in ("qwen3_next_sharded", "qwen3_5_moe_sharded", "deepseek_v3_sharded"):
+        for case in ("qwen3_next_sharded", "qwen3_5_moe_sharded", "deepseek_v3_sharded",
+                     "glm4_moe_qknorm_sharded", "minimax_m2_a", "gpt_oss_mxfp4"):
             results.append(check_reference(source / "tests/fixtures/golden" / case))
     for i, name in enumerate(names or CASES):
         with tempfile.TemporaryDirectory() as directory:
-            results.append(check_case(programs, matrix_unit, i % every == 0, name,
+            tuned = i % every == 0
+            results.append(check_case(programs, matrix_unit, tuned, name,
                                       pathlib.Path(directory)))
     print(f"{sum(results)} of {len(results)} agree")
     sys.exit(0 if all(results) else 1)

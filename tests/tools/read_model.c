@@ -34,7 +34,11 @@ static bool rows_are_sane(const struct weight *weight, const char *name)
     free(row);
     double size = sqrt(sum / count);
     bool embedding = strstr(name, "embd") || strstr(name, "embed_tokens");
-    if (!embedding) size *= sqrt((double)weight->cols);
+    bool router = strstr(name, "ffn_gate_inp.") || strstr(name, "router.proj");
+    double product = size * sqrt((double)weight->cols);
+    /* Some models scale embeddings, and what a router reads, on their own. */
+    bool scaled = (embedding || router) && size > 0.4 && size < 1.3;
+    if (!scaled) size = product;
     /* The gains are 1/2 and 1; of the projection behind attention, 1/10 where many layers would
      * else make all tokens alike. */
     bool attention_out = strstr(name, "attn_output") || strstr(name, "self_attn.o_proj");

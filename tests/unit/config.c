@@ -1,6 +1,7 @@
 /* config: what config.json may say, what an absent field means, and each refusal's sentence. */
 #include "support/test.h"
 
+#include "model/config_checks.h"
 #include "model/families.h"
 #include "support/failing_allocator.h"
 #include "support/tiny_model.h"
@@ -46,6 +47,13 @@ static void check_refusal(const char *changes, mf_status status, const char *sen
     json_decref(json);
 }
 
+/* The tiny config as one of another family. */
+#define OF_TYPE(type)                                                                              \
+    "{\"model_type\": \"" type "\", \"attn_output_gate\": false, "                                 \
+    "\"shared_expert_intermediate_size\": 0, \"layer_types\": null, "
+#define GLM       OF_TYPE("glm4_moe")
+#define MINIMAX   OF_TYPE("minimax_m2")
+#define GEMMA     OF_TYPE("gemma4_text") "\"num_experts_per_tok\": 2, \"rope_parameters\": null, "
 #define IN_GROUPS "\"topk_method\": \"group_limited_greedy\", "
 
 static const struct {
@@ -109,8 +117,6 @@ static const struct {
     { "{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4, "
       "\"original_max_position_embeddings\": -1}}",
       MF_ERR_UNSUPPORTED, "original_max_position_embeddings of rope_scaling is -1" },
-    { "{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4, \"truncate\": false}}",
-      MF_ERR_UNSUPPORTED, "truncate is false, true was expected" },
     { "{\"scoring_func\": \"tanh\"}", MF_ERR_UNSUPPORTED,
       "scoring_func is \"tanh\", softmax or sigmoid was expected" },
     { "{\"topk_method\": \"noaux_tc\"}", MF_ERR_UNSUPPORTED,
@@ -164,6 +170,57 @@ static const struct {
     { "{\"eos_token_id\": \"</s>\"}", MF_ERR_FORMAT, "eos_token_id holds a string" },
     { "{\"eos_token_id\": [0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}", MF_ERR_UNSUPPORTED,
       "more than 16 end tokens" },
+    { GEMMA "\"hidden_size_per_layer_input\": 256}", MF_ERR_UNSUPPORTED,
+      "hidden_size_per_layer_input is 256, 0 was expected" },
+    { GEMMA "\"num_kv_shared_layers\": 2}", MF_ERR_UNSUPPORTED,
+      "num_kv_shared_layers is 2, 0 was expected" },
+    { GEMMA "\"use_double_wide_mlp\": true}", MF_ERR_UNSUPPORTED,
+      "use_double_wide_mlp is true, false was expected" },
+    { GEMMA "\"enable_moe_block\": false}", MF_ERR_UNSUPPORTED,
+      "enable_moe_block is false, true was expected" },
+    { GEMMA "\"use_bidirectional_attention\": \"all\"}", MF_ERR_UNSUPPORTED,
+      "use_bidirectional_attention is \"all\", null or vision was expected" },
+    { GEMMA "\"hidden_activation\": \"silu\"}", MF_ERR_UNSUPPORTED,
+      "hidden_activation is \"silu\", gelu_pytorch_tanh was expected" },
+    { GEMMA "\"final_logit_softcapping\": -1}", MF_ERR_UNSUPPORTED,
+      "final_logit_softcapping is -1, a number above 0 was expected" },
+    { GEMMA "\"num_global_key_value_heads\": 3, \"attention_k_eq_v\": true}", MF_ERR_UNSUPPORTED,
+      "num_attention_heads is 4, a multiple of num_key_value_heads (3)" },
+    { GEMMA "\"rope_parameters\": {\"full_attention\": {\"rope_type\": \"yarn\"}}}",
+      MF_ERR_UNSUPPORTED, "rope_type is \"yarn\", proportional was expected" },
+    { GEMMA "\"rope_parameters\": {\"sliding_attention\": {\"rope_type\": \"yarn\"}}}",
+      MF_ERR_UNSUPPORTED, "rope_type of sliding_attention is \"yarn\", default was expected" },
+    { GEMMA "\"per_layer_config\": {\"1\": {\"head_dim\": 16}, \"3\": {\"head_dim\": 32}}}",
+      MF_ERR_UNSUPPORTED, "per_layer_config has heads of 2 x 32 in layer 3 and 2 x 16 before" },
+    { GEMMA "\"per_layer_config\": {\"4\": {\"head_dim\": 16}}}", MF_ERR_UNSUPPORTED,
+      "per_layer_config has the layer \"4\", numbers below 4 were expected" },
+    { GEMMA "\"per_layer_config\": {\"1st\": {\"head_dim\": 16}}}", MF_ERR_UNSUPPORTED,
+      "per_layer_config has the layer \"1st\", numbers below 4 were expected" },
+    { GEMMA "\"layer_types\": [\"full_attention\", \"linear_attention\", "
+            "\"full_attention\", \"full_attention\"]}",
+      MF_ERR_UNSUPPORTED, "sliding_attention or full_attention was expected" },
+    { MINIMAX "\"use_qk_norm\": false}", MF_ERR_UNSUPPORTED,
+      "use_qk_norm is false, true was expected" },
+    { MINIMAX "\"scoring_func\": \"softmax\"}", MF_ERR_UNSUPPORTED,
+      "scoring_func is \"softmax\", sigmoid was expected" },
+    { MINIMAX "\"shared_intermediate_size\": 64}", MF_ERR_UNSUPPORTED,
+      "shared_intermediate_size is 64, 0 was expected" },
+    { MINIMAX "\"attn_type_list\": [1, 0, 1, 1]}", MF_ERR_UNSUPPORTED,
+      "attn_type_list[1] is 0, 1 was expected" },
+    { MINIMAX "\"use_routing_bias\": false}", MF_ERR_UNSUPPORTED,
+      "use_routing_bias is false, true was expected" },
+    { MINIMAX "\"attention_bias\": true}", MF_ERR_UNSUPPORTED,
+      "attention_bias is true, false was expected" },
+    { MINIMAX "\"rotary_dim\": 9}", MF_ERR_UNSUPPORTED,
+      "rotary_dim or qk_rope_head_dim makes 9 of a head's 8 channels turn" },
+    { GLM "\"scoring_func\": \"softmax\"}", MF_ERR_UNSUPPORTED,
+      "scoring_func is \"softmax\", sigmoid was expected" },
+    { GLM "\"mlp_layer_types\": [\"dense\"]}", MF_ERR_FORMAT,
+      "mlp_layer_types has 1 entries, 4 were expected" },
+    { GLM "\"mlp_layer_types\": [\"dense\", \"sparse\", \"spars\", \"sparse\"]}",
+      MF_ERR_UNSUPPORTED, "mlp_layer_types[2] is \"spars\", dense or sparse was expected" },
+    { GLM "\"mlp_layer_types\": [\"dense\", 1, \"sparse\", \"sparse\"]}", MF_ERR_UNSUPPORTED,
+      "mlp_layer_types[1] is \"not a string\"" },
     /* sizes that are legal one by one; their product is what a step's buffers have */
     { "{\"hidden_size\": 1048576, \"num_experts\": 65536, \"num_experts_per_tok\": 65536}",
       MF_ERR_UNSUPPORTED, "num_experts_per_tok x hidden_size is 68719476736, at most" },
@@ -251,6 +308,153 @@ static void absent_fields_have_the_family_defaults(void **state)
         assert_int_equal(c.mixers[i], i % 4 == 3 ? MIXER_ATTENTION : MIXER_DELTA);
     arena_free(&arena);
     json_decref(json);
+}
+
+/* What the tiny config becomes with these changes; the arrays live in *arena. */
+static void parse_changed(struct model_config *out, struct arena *arena, const char *changes)
+{
+    mf_error why;
+    json_t *json = changed(changes);
+    if (parse(out, json, arena, &why) != MF_OK) fail_msg("%s: %s", changes, why.text);
+    json_decref(json);
+}
+
+/* R is rotary_dim, else the part that a factor says, at either place, else half. */
+static void rotary_dim_wins_over_the_factor(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *changes;
+        uint32_t rotary;
+    } cases[] = {
+        { MINIMAX "\"rotary_dim\": 2}", 2 },
+        { MINIMAX "\"rotary_dim\": 6, \"partial_rotary_factor\": 1.0}", 6 },
+        { MINIMAX "\"rotary_dim\": 6, \"rope_parameters\": {\"rope_theta\": 1e4, "
+                  "\"rope_type\": \"default\"}}",
+          6 },
+        { MINIMAX "\"rope_parameters\": {\"partial_rotary_factor\": 0.25}}", 2 },
+        { MINIMAX "\"rope_parameters\": null, \"partial_rotary_factor\": 0.75}", 6 },
+        { MINIMAX "\"rope_parameters\": null}", 4 },
+        { GLM "\"rope_parameters\": {\"rope_theta\": 1e4}}", 4 },
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct model_config c;
+        struct arena arena;
+        parse_changed(&c, &arena, cases[i].changes);
+        if (c.rope.rotary_width != cases[i].rotary)
+            fail_msg("%s: %u channels turn, %u were expected", cases[i].changes,
+                     c.rope.rotary_width, cases[i].rotary);
+        arena_free(&arena);
+    }
+}
+
+/* A family whose layers all have experts calls their width intermediate_size. */
+static void intermediate_size_is_the_width_of_experts_without_dense_layers(void **state)
+{
+    (void)state;
+    struct model_config c;
+    struct arena arena;
+    parse_changed(&c, &arena,
+                  MINIMAX "\"intermediate_size\": 48, \"num_mtp_modules\": 3, "
+                          "\"mlp_only_layers\": [0]}");
+    assert_int_equal(c.expert_width, 48);
+    assert_int_equal(c.prediction_layers, 3);
+    assert_int_equal(c.qk_norm, QK_NORM_WHOLE);
+    assert_true(c.renormalise);
+    for (uint32_t i = 0; i < c.layer_count; i++) assert_int_equal(c.ffns[i], FFN_EXPERTS);
+    arena_free(&arena);
+}
+
+static void glm_reads_biases_norms_and_dense_layers(void **state)
+{
+    (void)state;
+    struct model_config c;
+    struct arena arena;
+    parse_changed(&c, &arena, GLM "\"head_dim\": null}");
+    assert_false(c.attention_bias);
+    assert_int_equal(c.qk_norm, QK_NORM_NONE);
+    assert_int_equal(c.head_width, c.width / c.heads);
+    assert_int_equal(c.shared_width, c.expert_width); /* one shared expert */
+    assert_int_equal(c.prediction_layers, 1);
+    for (uint32_t i = 0; i < c.layer_count; i++)
+        assert_int_equal(c.ffns[i], i == 0 ? FFN_DENSE : FFN_EXPERTS);
+    arena_free(&arena);
+    parse_changed(&c, &arena,
+                  GLM "\"attention_bias\": true, \"use_qk_norm\": true, \"num_mtp_layers\": 2, "
+                      "\"n_shared_experts\": 2, \"first_k_dense_replace\": 3, "
+                      "\"mlp_layer_types\": [\"sparse\", \"dense\", \"sparse\", \"dense\"]}");
+    assert_true(c.attention_bias);
+    assert_int_equal(c.qk_norm, QK_NORM_HEADS);
+    assert_int_equal(c.shared_width, 2 * c.expert_width);
+    assert_int_equal(c.prediction_layers, 2);
+    for (uint32_t i = 0; i < c.layer_count; i++)
+        assert_int_equal(c.ffns[i], i % 2 ? FFN_DENSE : FFN_EXPERTS);
+    arena_free(&arena);
+}
+
+/* head_dim and num_key_value_heads are those of layers with a window. */
+static void gemma_has_wide_heads_without_a_window(void **state)
+{
+    (void)state;
+    struct model_config c;
+    struct arena arena;
+    parse_changed(&c, &arena,
+                  GEMMA "\"global_head_dim\": 16, \"num_global_key_value_heads\": 1, "
+                        "\"attention_k_eq_v\": true, \"top_k_experts\": 3, "
+                        "\"intermediate_size\": 40, \"final_logit_softcapping\": 30, "
+                        "\"layer_types\": [\"sliding_attention\", \"full_attention\", "
+                        "\"sliding_attention\", \"sliding_attention\"]}");
+    struct attention_sizes full = config_attention(&c, MIXER_ATTENTION);
+    struct attention_sizes window = config_attention(&c, MIXER_WINDOW);
+    assert_true(full.head_width == 16 && full.kv_heads == 1 && full.window == 0);
+    assert_true(window.head_width == 8 && window.kv_heads == 2 && window.window == 1024);
+    assert_true(full.values_are_keys && !window.values_are_keys);
+    assert_true(full.rope->rotary_width == 16 && full.rope->turning == 2);
+    assert_true(window.rope->rotary_width == 8 && window.rope->turning == 0);
+    assert_true(full.rope->theta == 1e6 && window.rope->theta == 1e4);
+    assert_true(full.rope->multiplier == 1 && window.rope->multiplier == 1);
+    /* the last layer is full, whatever the list says */
+    static const enum mixer_kind expected[] = { MIXER_WINDOW, MIXER_ATTENTION, MIXER_WINDOW,
+                                                MIXER_ATTENTION };
+    for (size_t i = 0; i < 4; i++) assert_int_equal(c.mixers[i], expected[i]);
+    assert_int_equal(c.shared_width, 40);
+    assert_int_equal(c.experts_per_token, 3);
+    assert_true(c.logit_cap == 30 && c.activation == ACTIVATION_GELU && c.renormalise);
+    arena_free(&arena);
+
+    /* without shared keys the number of global heads says nothing; sizes of single layers */
+    parse_changed(&c, &arena, GEMMA "\"num_global_key_value_heads\": 1, \"sliding_window\": 7}");
+    assert_true(c.kv_heads == 2 && c.head_width == 512 && c.window.positions == 7);
+    assert_true(c.logit_cap == 0 && !c.values_are_keys);
+    arena_free(&arena);
+    parse_changed(&c, &arena,
+                  GEMMA "\"per_layer_config\": "
+                        "{\"3\": {\"head_dim\": 32, \"num_key_value_heads\": 4}}}");
+    assert_true(c.kv_heads == 4 && c.head_width == 32 && c.window.head_width == 8);
+    arena_free(&arena);
+    parse_changed(&c, &arena,
+                  GEMMA "\"layer_types\": [\"full_attention\", \"sliding_attention\", "
+                        "\"sliding_attention\", \"full_attention\"], \"per_layer_config\": "
+                        "{\"1\": {\"head_dim\": 16}, \"2\": {\"num_key_value_heads\": 2}, "
+                        "\"3\": {\"head_dim\": 32, \"num_key_value_heads\": 4}}}");
+    assert_true(c.kv_heads == 4 && c.head_width == 32);
+    assert_true(c.window.kv_heads == 2 && c.window.head_width == 16);
+    arena_free(&arena);
+}
+
+/* What no context can reach is left out of the number; a stretched context may still use it all. */
+static void a_window_is_bounded_as_contexts_are(void **state)
+{
+    (void)state;
+    struct model_config c;
+    struct arena arena;
+    parse_changed(&c, &arena, GEMMA "\"sliding_window\": 4294967295}");
+    assert_int_equal(c.window.positions, CONTEXT_MAX);
+    arena_free(&arena);
+    parse_changed(&c, &arena, GEMMA "\"sliding_window\": 1000}");
+    assert_int_equal(c.context_length, 512);
+    assert_int_equal(c.window.positions, 1000);
+    arena_free(&arena);
 }
 
 static void layer_types_win_over_the_interval(void **state)
@@ -391,6 +595,11 @@ int main(void)
         cmocka_unit_test(every_field_is_read),
         cmocka_unit_test(absent_fields_have_the_family_defaults),
         cmocka_unit_test(layer_types_win_over_the_interval),
+        cmocka_unit_test(rotary_dim_wins_over_the_factor),
+        cmocka_unit_test(intermediate_size_is_the_width_of_experts_without_dense_layers),
+        cmocka_unit_test(glm_reads_biases_norms_and_dense_layers),
+        cmocka_unit_test(gemma_has_wide_heads_without_a_window),
+        cmocka_unit_test(a_window_is_bounded_as_contexts_are),
         cmocka_unit_test(text_config_is_the_language_model),
         cmocka_unit_test(older_files_keep_rope_at_the_top),
         cmocka_unit_test(a_vast_context_is_cut_to_the_limit),

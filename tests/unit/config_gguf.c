@@ -2,6 +2,7 @@
 #include "support/test.h"
 
 #include "checkpoint/gguf.h"
+#include "model/config_checks.h"
 #include "model/families.h"
 #include "support/byte_writer.h"
 #include "support/memory_files.h"
@@ -67,8 +68,9 @@ struct parsed {
 };
 
 /* The values of `standard`, those of `changes` instead of or beside them. */
-static void parse(struct parsed *out, const char *architecture, const struct value *standard,
-                  const struct value *changes)
+static void parse_vocabulary(struct parsed *out, const char *architecture,
+                             const struct value *standard, const struct value *changes,
+                             uint32_t vocab_size)
 {
     struct byte_writer values = { 0 }, file = { 0 };
     uint64_t count = 1;
@@ -99,9 +101,16 @@ static void parse(struct parsed *out, const char *architecture, const struct val
     out->status = checkpoint_gguf_open(&out->directory, &out->metadata, &out->files.files, "m.gguf",
                                        &out->why);
     if (out->status != MF_OK) fail_msg("%s", out->why.text);
-    out->status = config_from_metadata(&out->config, &out->metadata, 100, &out->arena, &out->why);
+    out->status =
+        config_from_metadata(&out->config, &out->metadata, vocab_size, &out->arena, &out->why);
     byte_writer_free(&values);
     byte_writer_free(&file);
+}
+
+static void parse(struct parsed *out, const char *architecture, const struct value *standard,
+                  const struct value *changes)
+{
+    parse_vocabulary(out, architecture, standard, changes, 100);
 }
 
 static void close_parsed(struct parsed *p)
@@ -257,6 +266,111 @@ static void groups_of_v3_are_assumed(void **state)
     close_parsed(&p);
 }
 
+/* Where the key is missing: DeepSeek-V2 has a softmax, GLM-4.7-Flash and the families of the
+ * other architectures a sigmoid. */
+static void scores_follow_the_model_where_the_file_is_silent(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *architecture;
+        const struct value *standard;
+        uint32_t blocks, predicting;
+        uint32_t vocab_size;
+        enum router_kind expected;
+    } cases[] = {
+        { "deepseek2", latent, 47, 0, 154880, ROUTER_SIGMOID },
+        { "deepseek2", latent, 48, 1, 154880, ROUTER_SIGMOID },
+        { "deepseek2", latent, 48, 0, 154880, ROUTER_SIGMOID },
+        { "deepseek2", latent, 46, 0, 154880, ROUTER_SOFTMAX },
+        { "deepseek2", latent, 47, 0, 102400, ROUTER_SOFTMAX },
+        { "glm4moe", attention, 4, 1, 1000, ROUTER_SIGMOID },
+        { "minimax-m2", attention, 4, 0, 1000, ROUTER_SIGMOID },
+        { "qwen3moe", attention, 47, 0, 154880, ROUTER_SOFTMAX },
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct parsed p;
+        struct value silent[16] = { NUMBER(".block_count", cases[i].blocks),
+                                    NUMBER(".nextn_predict_layers", cases[i].predicting) };
+        size_t count = 2;
+        for (const struct value *v = cases[i].standard; v->key; v++)
+            if (strcmp(v->key, ".block_count") != 0 && strcmp(v->key, ".expert_gating_func") != 0)
+                silent[count++] = *v;
+        parse_vocabulary(&p, cases[i].architecture, silent, NULL, cases[i].vocab_size);
+        assert_int_equal(p.status, MF_OK);
+        assert_int_equal(p.config.layer_count, cases[i].blocks - cases[i].predicting);
+        if (p.config.router != cases[i].expected) fail_msg("case %zu has other scores", i);
+        close_parsed(&p);
+    }
+}
+
+static void glm_and_minimax_are_read(void **state)
+{
+    (void)state;
+    struct parsed p;
+    const struct value glm[] = { NUMBER(".block_count", 5),
+                                 NUMBER(".nextn_predict_layers", 1),
+                                 NUMBER(".leading_dense_block_count", 2),
+                                 NUMBER(".rope.dimension_count", 8),
+                                 NUMBER(".expert_shared_count", 2),
+                                 REAL(".expert_weights_scale", 2.5),
+                                 NUMBER("tokenizer.ggml.eos_token_id", 3),
+                                 NUMBER("tokenizer.ggml.eot_token_id", 4),
+                                 NUMBER("tokenizer.ggml.eom_token_id", 5),
+                                 { 0 } };
+    parse(&p, "glm4moe", attention, glm);
+    assert_int_equal(p.status, MF_OK);
+    assert_int_equal(p.config.layer_count, 4);
+    assert_int_equal(p.config.prediction_layers, 1);
+    assert_int_equal(p.config.rope.rotary_width, 8);
+    assert_int_equal(p.config.shared_width, 2 * p.config.expert_width);
+    assert_false(p.config.renormalise); /* the file would say so */
+    assert_int_equal(p.config.end_token_count, 3);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(p.config.ffns[i], i < 2 ? FFN_DENSE : FFN_EXPERTS);
+    close_parsed(&p);
+    /* what nothing is said of: half of a head turns, weights add up to 1 */
+    parse(&p, "minimax-m2", attention, NULL);
+    assert_int_equal(p.status, MF_OK);
+    assert_int_equal(p.config.rope.rotary_width, 8);
+    assert_int_equal(p.config.qk_norm, QK_NORM_WHOLE);
+    assert_true(p.config.renormalise);
+    assert_int_equal(p.config.shared_width, 0);
+    close_parsed(&p);
+}
+
+static void layers_with_a_window_have_keys_of_their_own(void **state)
+{
+    (void)state;
+    struct parsed p;
+    const struct value gemma[] = { { ".attention.sliding_window_pattern", METADATA_ARRAY, 0,
+                                     "1010" },
+                                   NUMBER(".attention.sliding_window", 9),
+                                   NUMBER(".attention.key_length", 32),
+                                   NUMBER(".attention.key_length_swa", 16),
+                                   NUMBER(".rope.dimension_count", 32),
+                                   NUMBER(".rope.dimension_count_swa", 16),
+                                   REAL(".rope.freq_base_swa", 5000),
+                                   NUMBER(".feed_forward_length", 48),
+                                   REAL(".final_logit_softcapping", 20),
+                                   { 0 } };
+    parse(&p, "gemma4", attention, gemma);
+    if (p.status != MF_OK) fail_msg("%s", p.why.text);
+    const struct window_config *window = &p.config.window;
+    assert_true(p.config.head_width == 32 && p.config.kv_heads == 2);
+    assert_true(window->head_width == 16 && window->kv_heads == 2 && window->positions == 9);
+    assert_true(window->rope.theta == 5000 && window->rope.rotary_width == 16);
+    assert_true(p.config.rope.rotary_width == 32 && p.config.rope.turning == 4);
+    assert_true(p.config.shared_width == 48 && p.config.logit_cap == 20);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(p.config.mixers[i], i % 2 ? MIXER_ATTENTION : MIXER_WINDOW);
+    close_parsed(&p);
+    const struct value endless[] = { NUMBER(".attention.sliding_window", UINT32_MAX), { 0 } };
+    parse(&p, "gemma4", attention, endless);
+    if (p.status != MF_OK) fail_msg("%s", p.why.text);
+    assert_int_equal(p.config.window.positions, CONTEXT_MAX);
+    close_parsed(&p);
+}
+
 static void yarn_is_read(void **state)
 {
     (void)state;
@@ -308,6 +422,21 @@ static const struct refusal {
       "general.architecture \"llama\" is a dense model, and moeflux runs mixture-of-experts "
       "models; "
       "known: qwen3moe, qwen3next, qwen35moe, deepseek2" },
+    { "gemma4",
+      attention,
+      { NUMBER(".attention.shared_kv_layers", 2) },
+      MF_ERR_UNSUPPORTED,
+      "gemma4.attention.shared_kv_layers is 2, 0 was expected" },
+    { "gemma4",
+      attention,
+      { NUMBER(".embedding_length_per_layer_input", 256) },
+      MF_ERR_UNSUPPORTED,
+      "gemma4.embedding_length_per_layer_input is 256, 0 was expected" },
+    { "gemma4",
+      attention,
+      { { ".attention.sliding_window_pattern", METADATA_ARRAY, 0, "10" } },
+      MF_ERR_FORMAT,
+      "gemma4.attention.sliding_window_pattern has 2 entries for 4 layers" },
     { "grok",
       NULL,
       { NUMBER(".expert_count", 8) },
@@ -439,6 +568,9 @@ int main(void)
         cmocka_unit_test(hybrids_are_read),
         cmocka_unit_test(latent_attention_is_read_from_old_and_new_files),
         cmocka_unit_test(groups_of_v3_are_assumed),
+        cmocka_unit_test(scores_follow_the_model_where_the_file_is_silent),
+        cmocka_unit_test(glm_and_minimax_are_read),
+        cmocka_unit_test(layers_with_a_window_have_keys_of_their_own),
         cmocka_unit_test(yarn_is_read),
         cmocka_unit_test(every_refusal_names_file_and_key),
     };

@@ -36,7 +36,7 @@ static void add_random_op(struct graph *g, uint64_t *random)
         op_rms_norm(g, a, WEIGHT_FFN_NORM, 1e-6f);
         break;
     case 1:
-        op_silu_multiply(g, a, b);
+        op_activate(g, a, b, ACTIVATION_SILU);
         break;
     case 2:
         op_add_project(g, graph_shared(SHARED_X), a, WEIGHT_ATTENTION_OUT);
@@ -158,7 +158,7 @@ static void places_follow_the_plan(void **state)
     graph_begin(&g, "places", widths);
     buffer a = op_project(&g, graph_shared(SHARED_X), WEIGHT_Q, 33);
     buffer b = op_project(&g, graph_shared(SHARED_X), WEIGHT_K, 5);
-    op_add_project(&g, graph_shared(SHARED_X), op_silu_multiply(&g, a, a), WEIGHT_V);
+    op_add_project(&g, graph_shared(SHARED_X), op_activate(&g, a, a, ACTIVATION_SILU), WEIGHT_V);
     op_add_project(&g, graph_shared(SHARED_X), b, WEIGHT_V);
     buffers_plan(&plan, &g);
     float *scratch = malloc(ROWS * plan.total_width * sizeof *scratch);

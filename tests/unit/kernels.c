@@ -343,8 +343,12 @@ static void results_may_replace_inputs(void **state)
     check_bits(#call_same, k->name, same, apart, n)
             CHECK_ALIAS(k->rms_norm(apart, a, b, epsilon, n),
                         k->rms_norm(same, same, b, epsilon, n), a);
-            CHECK_ALIAS(k->silu_multiply(apart, a, b, n), k->silu_multiply(same, same, b, n), a);
-            CHECK_ALIAS(k->silu_multiply(apart, a, b, n), k->silu_multiply(same, a, same, n), b);
+            for (int act = 0; act < ACTIVATION_COUNT; act++) {
+                CHECK_ALIAS(k->gate_multiply[act](apart, a, b, n),
+                            k->gate_multiply[act](same, same, b, n), a);
+                CHECK_ALIAS(k->gate_multiply[act](apart, a, b, n),
+                            k->gate_multiply[act](same, a, same, n), b);
+            }
             CHECK_ALIAS(k->sigmoid_multiply(apart, a, b, n), k->sigmoid_multiply(same, same, b, n),
                         a);
             CHECK_ALIAS(k->sigmoid_multiply(apart, a, b, n), k->sigmoid_multiply(same, a, same, n),

@@ -59,6 +59,8 @@ static void make_manifest(struct packed_manifest *m)
         layer->parts[0].shape = i ? scaled : affine(FORMAT_AFFINE3, 40, 32);
         layer->parts[1].shape = affine(FORMAT_AFFINE4, 40, 32);
         layer->parts[2].shape = i ? plain(FORMAT_BF16, 32, 40) : plain(FORMAT_F8_E5M2, 32, 40);
+        layer->parts[0].has_addends = i > 0;
+        layer->parts[0].addend_format = FORMAT_BF16;
         layer->checksums = ARENA_NEW(&m->arena, uint64_t, EXPERTS);
         for (uint64_t e = 0; e < EXPERTS; e++) layer->checksums[e] = 0xabc0 + e;
         assert_true(packed_layer_arrange(layer));
@@ -115,13 +117,13 @@ static void arrays_are_aligned_and_do_not_overlap(void **state)
     for (size_t l = 0; l < m.layer_count; l++) {
         const struct packed_layer *layer = &m.layers[l];
         uint64_t end = 0;
-        for (size_t i = 0; i < PACKED_ARRAYS; i++) {
-            const struct packed_matrix *part = &layer->parts[i / 3];
-            if (part->bytes[i % 3] == 0) continue;
-            assert_int_equal(part->offsets[i % 3] % PACKED_TENSOR_ALIGNMENT, 0);
-            assert_true(part->offsets[i % 3] >= end);
-            assert_true(part->offsets[i % 3] < end + PACKED_TENSOR_ALIGNMENT);
-            end = part->offsets[i % 3] + part->bytes[i % 3];
+        for (size_t i = 0; i < PACKED_PARTS * PACKED_ARRAYS; i++) {
+            const struct packed_matrix *part = &layer->parts[i / PACKED_ARRAYS];
+            if (part->bytes[i % PACKED_ARRAYS] == 0) continue;
+            assert_int_equal(part->offsets[i % PACKED_ARRAYS] % PACKED_TENSOR_ALIGNMENT, 0);
+            assert_true(part->offsets[i % PACKED_ARRAYS] >= end);
+            assert_true(part->offsets[i % PACKED_ARRAYS] < end + PACKED_TENSOR_ALIGNMENT);
+            end = part->offsets[i % PACKED_ARRAYS] + part->bytes[i % PACKED_ARRAYS];
         }
         assert_int_equal(layer->blob_bytes, end);
         assert_int_equal(layer->stride % PACKED_BLOB_ALIGNMENT, 0);
@@ -134,6 +136,9 @@ static void arrays_are_aligned_and_do_not_overlap(void **state)
     /* Tiles of 16 x 16: three rows of two scales. */
     assert_int_equal(m.layers[1].parts[0].bytes[1], 3 * 2 * 4);
     assert_int_equal(m.layers[1].parts[0].bytes[2], 0);
+    /* And a number in BF16 for each of the 40 rows. */
+    assert_int_equal(m.layers[1].parts[0].bytes[3], 40 * 2);
+    assert_int_equal(gate->bytes[3], 0);
     packed_manifest_free(&m);
 }
 
@@ -232,6 +237,13 @@ static void every_wrong_field_is_named(void **state)
         { "layers/0/up/scale_type", NULL, "up: the scale_type", MF_ERR_UNSUPPORTED },
         { "layers/1/gate/group", NULL, "layer 4: rows, cols and groups", MF_ERR_FORMAT },
         { "layers/1/gate/biases", "64", "layer 4: biases stands there", MF_ERR_FORMAT },
+        { "layers/1/gate/addend_type", "\"Q8_0\"", "layer 4: rows, cols and groups",
+          MF_ERR_FORMAT },
+        { "layers/1/gate/addend_type", "\"F8_E8M0\"", "layer 4: rows, cols", MF_ERR_FORMAT },
+        { "layers/1/gate/addend_type", "3", "layer 4: gate: the addend_type", MF_ERR_UNSUPPORTED },
+        { "layers/1/gate/addend_type", "\"F32\"", "layer 4: values is", MF_ERR_FORMAT },
+        { "layers/1/gate/addend_type", NULL, "layer 4: addends stands there", MF_ERR_FORMAT },
+        { "layers/1/gate/addends", NULL, "layer 4: addends is missing", MF_ERR_FORMAT },
         { "layers/1/down/group", "[1, 8]", "down: the scale_type", MF_ERR_UNSUPPORTED },
         { "layers/0/up/values", "1", "layer 1: values is 1", MF_ERR_FORMAT },
         { "layers/0/up/scales", NULL, "layer 1: scales is missing", MF_ERR_FORMAT },

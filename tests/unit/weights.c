@@ -169,11 +169,48 @@ static void the_config_must_agree_with_the_tensors(void **state)
     check_refused(&tiny, MF_ERR_MISMATCH, "model.layers.1.mlp.switch_mlp.up_proj",
                   "6 bits in groups of 32, its tensors have 4");
     tiny_model_init(&tiny, &tiny_affine);
+    json_object_set_new(json_object_get(tiny.config, "quantization"), "mode", json_string("nvfp4"));
+    check_refused(&tiny, MF_ERR_UNSUPPORTED, "embed_tokens", "mode \"nvfp4\"");
+    tiny_model_init(&tiny, &tiny_affine);
     json_object_set_new(json_object_get(tiny.config, "quantization"), "mode", json_string("mxfp4"));
-    check_refused(&tiny, MF_ERR_UNSUPPORTED, "embed_tokens", "mode \"mxfp4\"");
+    check_refused(&tiny, MF_ERR_MISMATCH, "embed_tokens",
+                  "in mode \"mxfp4\", its tensors are in \"affine\"");
     tiny_model_init(&tiny, &tiny_affine);
     json_object_set_new(json_object_get(tiny.config, "quantization"), "bits", json_integer(99));
     check_refused(&tiny, MF_ERR_FORMAT, "bits", "99");
+}
+
+/* What config.json says of FP8 in the way of compressed-tensors, and how it is refused. */
+static void other_compressed_tensors_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *format, *groups, *sentence;
+    } cases[] = {
+        { "pack-quantized", "{}", "the format of compressed-tensors is \"pack-quantized\"" },
+        { "float-quantized", "{}", "config_groups has 0 groups, 1 was expected" },
+        { "float-quantized", "{\"a\": {}, \"b\": {}}", "config_groups has 2 groups" },
+        { "float-quantized", "{\"a\": {}}", "8-bit float by tensor, 8-bit float by channel" },
+        { "float-quantized", "{\"a\": {\"weights\": {\"num_bits\": 4}}}", "4-bit float by tensor" },
+        { "float-quantized",
+          "{\"a\": {\"weights\": {\"type\": \"int\", \"strategy\": \"channel\"}}}",
+          "8-bit int by channel" },
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct tiny_model tiny;
+        tiny_model_init(&tiny, &tiny_standard);
+        json_object_set_new(tiny.config, "quantization_config",
+                            json_pack("{s:s, s:s, s:o}", "quant_method", "compressed-tensors",
+                                      "format", cases[i].format, "config_groups",
+                                      json_loads(cases[i].groups, 0, NULL)));
+        check_refused(&tiny, MF_ERR_UNSUPPORTED, TINY_PATH, cases[i].sentence);
+    }
+    struct tiny_model tiny;
+    tiny_model_init(&tiny, &tiny_standard);
+    json_object_set_new(tiny.config, "quantization_config",
+                        json_pack("{s:s}", "quant_method", "awq"));
+    check_refused(&tiny, MF_ERR_UNSUPPORTED, TINY_PATH,
+                  "quant_method is \"awq\", fp8 or compressed-tensors was expected");
 }
 
 static void parts_of_a_quantised_matrix_must_fit(void **state)
@@ -415,6 +452,7 @@ int main(void)
         cmocka_unit_test(a_transposed_matrix_is_refused),
         cmocka_unit_test(a_type_that_is_not_a_weight_is_refused),
         cmocka_unit_test(the_config_must_agree_with_the_tensors),
+        cmocka_unit_test(other_compressed_tensors_are_refused),
         cmocka_unit_test(parts_of_a_quantised_matrix_must_fit),
         cmocka_unit_test(experts_of_one_layer_have_one_format),
         cmocka_unit_test(stray_biases_are_left_alone),

@@ -6,9 +6,14 @@ static const cpu_op functions[OP_KINDS] = {
     [OP_EMBED] = cpu_embed,
     [OP_ROPE_ANGLES] = cpu_rope_angles,
     [OP_RMS_NORM] = cpu_rms_norm,
+    [OP_ADD_RMS_NORM] = cpu_add_rms_norm,
     [OP_HEAD_NORM] = cpu_head_norm,
+    [OP_COPY] = cpu_copy,
+    [OP_SCALE] = cpu_scale,
+    [OP_SOFT_CAP] = cpu_soft_cap,
     [OP_PROJECT] = cpu_project,
     [OP_ADD_PROJECT] = cpu_add_project,
+    [OP_ADD_BIAS] = cpu_add_bias,
     [OP_SPLIT_GATE] = cpu_split_gate,
     [OP_ROPE] = cpu_rope,
     [OP_KV_APPEND] = cpu_kv_append,
@@ -16,12 +21,13 @@ static const cpu_op functions[OP_KINDS] = {
     [OP_LATENT_APPEND] = cpu_latent_append,
     [OP_LATENT_ATTEND] = cpu_latent_attend,
     [OP_SIGMOID_MULTIPLY] = cpu_sigmoid_multiply,
-    [OP_SILU_MULTIPLY] = cpu_silu_multiply,
+    [OP_ACTIVATE] = cpu_activate,
     [OP_CONV] = cpu_conv,
     [OP_UNIT_NORM] = cpu_unit_norm,
     [OP_DELTA] = cpu_delta,
     [OP_GATED_NORM] = cpu_gated_norm,
     [OP_ROUTE] = cpu_route,
+    [OP_SUM_EXPERTS] = cpu_sum_experts,
     [OP_COMBINE] = cpu_combine,
 };
 
@@ -78,15 +84,16 @@ static void release_scratch(struct cpu_backend *cpu)
 /* The sizes that `cpu` would have with room for `sizes`. */
 static struct cpu_backend enlarged(const struct cpu_backend *cpu, const struct backend_sizes *sizes)
 {
-    /* Two blocks of a matrix (an expert's gate and up), a row of attention scores beside one
-     * of keys or values, a row of router scores, a head of latent attention. */
+    /* Two blocks of a matrix (an expert's gate and up), a row of attention scores with a sink
+     * beside one of keys or values, a row of router scores, a head of latent attention. */
     size_t floats =
-        max_size(2 * MATRIX_ROWS * sizes->matrix_cols, sizes->context + sizes->head_width);
+        max_size(2 * MATRIX_ROWS * sizes->matrix_cols, sizes->context + 1 + sizes->head_width);
     floats = max_size(floats, sizes->experts);
     floats = max_size(floats, cpu_latent_scratch(sizes));
     size_t shared = 0;
     if (!cpu->exact) {
         floats = max_size(floats, max_size(cpu_attend_scratch(sizes), cpu_product_scratch(sizes)));
+        floats = max_size(floats, cpu_experts_matrix_scratch(sizes));
         floats = max_size(floats, cpu_delta_scratch(sizes));
         floats = max_size(floats, cpu_latent_tuned_scratch(sizes));
         shared = max_size(cpu_attend_shared(sizes), cpu_product_shared(sizes, cpu->kernels));

@@ -132,9 +132,14 @@ static inline size_t cpu_panel_stride(size_t cols)
 
 /* ops_norm.c */
 void cpu_rms_norm(const struct cpu_job *job);
+void cpu_add_rms_norm(const struct cpu_job *job);
 void cpu_head_norm(const struct cpu_job *job);
+void cpu_copy(const struct cpu_job *job);
+void cpu_scale(const struct cpu_job *job);
+void cpu_soft_cap(const struct cpu_job *job);
+void cpu_add_bias(const struct cpu_job *job);
 void cpu_sigmoid_multiply(const struct cpu_job *job);
-void cpu_silu_multiply(const struct cpu_job *job);
+void cpu_activate(const struct cpu_job *job);
 
 /* kv_pages.c: 64 positions of one head of keys or values. */
 struct kv_head {
@@ -202,6 +207,7 @@ size_t cpu_delta_scratch(const struct backend_sizes *sizes); /* floats per worke
 
 /* ops_experts.c */
 void cpu_route(const struct cpu_job *job);
+void cpu_sum_experts(const struct cpu_job *job);
 void cpu_combine(const struct cpu_job *job);
 
 /* experts.c; a batch in one arithmetic: experts_exact.c, experts_decode.c, experts_matrix.c */
@@ -219,7 +225,7 @@ struct expert_job {
 static inline size_t cpu_expert_start_rows(const struct kernels *kernels,
                                            const struct expert_batch *batch)
 {
-    const struct expert_view *view = &batch->works[0].view;
+    const struct expert_view *view = batch->works[0].view;
     return kernels_expert_start_rows(kernels, &view->gate, &view->down);
 }
 
@@ -237,13 +243,18 @@ static inline void cpu_expert_meet(const struct expert_job *job, const char *par
     worker_barrier(job->worker);
     trace_walk_part(job->walk, (struct trace_part){ part, MF_STAGE_EXPERTS, (uint32_t)count });
 }
+/* Rows [first, first + count) of a column of addends: added to `out`, or written as f32. */
+void cpu_add_addends(float *out, const struct weight *addends, uint64_t first, size_t count);
+void cpu_load_addends(float *out, const struct weight *addends, uint64_t first, size_t count);
+
 mf_status cpu_run_experts(struct backend *backend, const struct expert_batch *batch, mf_error *why);
 void cpu_experts_exact(const struct expert_job *job);
 void cpu_experts_integers(const struct expert_job *job);
 void cpu_experts_floats(const struct expert_job *job);
 void cpu_experts_matrix(const struct expert_job *job);
 bool cpu_experts_alone(const struct expert_batch *batch,
-                       size_t workers); /* one worker, one expert */
+                       size_t workers);                               /* one worker, one expert */
+size_t cpu_experts_matrix_scratch(const struct backend_sizes *sizes); /* floats per worker */
 size_t cpu_experts_matrix_shared(const struct backend_sizes *sizes, const struct kernels *kernels,
                                  size_t workers);
 

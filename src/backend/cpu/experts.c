@@ -3,6 +3,31 @@
 
 typedef void (*expert_way)(const struct expert_job *job);
 
+/* Loops over what files have: BF16 or F32, side by side or every other number. */
+void cpu_load_addends(float *out, const struct weight *addends, uint64_t first, size_t count)
+{
+    const uint8_t *at = addends->values + first * addends->row_bytes;
+    size_t step = addends->row_bytes;
+    if (addends->format == FORMAT_F32 && step == sizeof(float))
+        memcpy(out, at, count * sizeof *out);
+    else if (addends->format == FORMAT_BF16)
+        for (size_t i = 0; i < count; i++) out[i] = f32_from_bf16(load_u16(at + i * step));
+    else
+        for (size_t i = 0; i < count; i++) out[i] = format_load(addends->format, at + i * step, 0);
+}
+
+void cpu_add_addends(float *out, const struct weight *addends, uint64_t first, size_t count)
+{
+    enum { AT_ONCE = 128 };
+    float numbers[AT_ONCE];
+    if (!addends->values) return;
+    for (size_t i = 0, next; i < count; i = next) {
+        next = min_size(i + AT_ONCE, count);
+        cpu_load_addends(numbers, addends, first + i, next - i);
+        for (size_t j = i; j < next; j++) out[j] += numbers[j - i];
+    }
+}
+
 struct expert_run {
     struct cpu_backend *cpu;
     const struct expert_batch *batch, *decoded;
@@ -73,7 +98,7 @@ static bool all_have(const struct cpu_backend *cpu, const struct expert_batch *b
                      bool (*have)(const struct kernels *, const struct weight *))
 {
     for (size_t i = 0; i < batch->work_count; i++) {
-        const struct expert_view *view = &batch->works[i].view;
+        const struct expert_view *view = batch->works[i].view;
         if (!have(cpu->kernels, &view->gate) || !have(cpu->kernels, &view->up) ||
             !have(cpu->kernels, &view->down))
             return false;
@@ -120,11 +145,11 @@ static bool can_mix(const struct cpu_backend *cpu, const struct expert_batch *ba
     if (!cpu->kernels->matrix || !cpu_experts_alone(batch, workers) ||
         !all_have(cpu, batch, kernels_have_integers))
         return false;
-    const struct expert_view *first = &batch->works[0].view;
+    const struct expert_view *first = batch->works[0].view;
     enum unit_order order = kernels_unit_order(cpu->kernels, &first->gate);
     for (size_t i = 0; i < batch->work_count; i++)
-        if (kernels_unit_order(cpu->kernels, &batch->works[i].view.gate) != order ||
-            kernels_unit_order(cpu->kernels, &batch->works[i].view.up) != order)
+        if (kernels_unit_order(cpu->kernels, &batch->works[i].view->gate) != order ||
+            kernels_unit_order(cpu->kernels, &batch->works[i].view->up) != order)
             return false;
     struct backend_sizes sizes = { .row_count = batch->row_count,
                                    .experts_per_row = batch->per_row,

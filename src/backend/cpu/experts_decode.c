@@ -1,7 +1,7 @@
 /* experts_decode.c: experts for rows that are decoded, in integers or, where weights are floats, in
  * floats.
  *
- *     routed rows ─ units ─▶ gate, up ─ silu ─▶ hidden rows ─ units ─▶ down ─▶ answers
+ *     routed rows ─ units ─▶ gate, up ─ act ─▶ hidden rows ─ units ─▶ down ─▶ answers
  *
  * The workers divide units and rows of the matrices, with a barrier at each arrow.  Float formats
  * need no units. */
@@ -61,12 +61,12 @@ static size_t channels_at_once(const struct expert_work *work)
     return ROOM / min_size(work->pair_count, ACTIVATION_ROWS);
 }
 
-/* Some channels of silu(gate·x) ⊙ (up·x), for all of the expert's pairs. */
+/* Some channels of act(gate·x) ⊙ (up·x), for all of the expert's pairs. */
 static void hidden_block(const struct decode_experts *e, const struct expert_work *work,
                          struct share rows)
 {
     const struct expert_batch *batch = e->job->batch;
-    size_t width = work->view.gate.rows, count = rows.end - rows.begin;
+    size_t width = work->view->gate.rows, count = rows.end - rows.begin;
     for (size_t p = 0; p < work->pair_count; p += ACTIVATION_ROWS) {
         size_t x[ACTIVATION_ROWS], x_rows = min_size(ACTIVATION_ROWS, work->pair_count - p);
         float *gates[ACTIVATION_ROWS], *ups[ACTIVATION_ROWS], room[ROOM];
@@ -75,7 +75,7 @@ static void hidden_block(const struct decode_experts *e, const struct expert_wor
             gates[j] = batch->hidden + work->pairs[p + j] * width + rows.begin;
             ups[j] = room + j * count;
         }
-        struct decode_block block = { .weight = &work->view.gate,
+        struct decode_block block = { .weight = &work->view->gate,
                                       .first = rows.begin,
                                       .count = count,
                                       .from = &e->rows,
@@ -83,11 +83,14 @@ static void hidden_block(const struct decode_experts *e, const struct expert_wor
                                       .out = gates,
                                       .x_rows = x_rows };
         multiply(e, &block);
-        block.weight = &work->view.up;
+        block.weight = &work->view->up;
         block.out = ups;
         multiply(e, &block);
-        for (size_t j = 0; j < x_rows; j++)
-            e->job->kernels->silu_multiply(gates[j], gates[j], ups[j], count);
+        for (size_t j = 0; j < x_rows; j++) {
+            cpu_add_addends(gates[j], &work->view->gate_addends, rows.begin, count);
+            cpu_add_addends(ups[j], &work->view->up_addends, rows.begin, count);
+            e->job->kernels->gate_multiply[batch->activation](gates[j], gates[j], ups[j], count);
+        }
     }
 }
 
@@ -95,7 +98,7 @@ static void hidden_block(const struct decode_experts *e, const struct expert_wor
 static void answer_block(const struct decode_experts *e, const struct expert_work *work,
                          struct share rows)
 {
-    const struct weight *down = &work->view.down;
+    const struct weight *down = &work->view->down;
     for (size_t p = 0; p < work->pair_count; p += ACTIVATION_ROWS) {
         size_t x[ACTIVATION_ROWS], x_rows = min_size(ACTIVATION_ROWS, work->pair_count - p);
         float *out[ACTIVATION_ROWS];
@@ -110,6 +113,8 @@ static void answer_block(const struct decode_experts *e, const struct expert_wor
                                             .x = x,
                                             .out = out,
                                             .x_rows = x_rows });
+        for (size_t j = 0; j < x_rows; j++)
+            cpu_add_addends(out[j], &work->view->down_addends, rows.begin, rows.end - rows.begin);
     }
 }
 
@@ -135,7 +140,7 @@ static void make_hidden_row(const struct decode_experts *e, const struct expert_
                             size_t p)
 {
     const struct activations *a = &e->hidden;
-    enum unit_order order = kernels_unit_order(e->job->kernels, &work->view.down);
+    enum unit_order order = kernels_unit_order(e->job->kernels, &work->view->down);
     e->job->kernels->make_units(a->units[order] + work->pairs[p] * units_of(a->width),
                                 a->floats + work->pairs[p] * a->width, a->width, order);
 }
@@ -193,8 +198,8 @@ static void place_units(struct decode_experts *e)
     struct integer_unit *units = (struct integer_unit *)(void *)e->job->shared;
     bool wanted[UNIT_ORDER_COUNT] = { false };
     for (size_t i = 0; i < batch->work_count; i++) {
-        wanted[kernels_unit_order(kernels, &batch->works[i].view.gate)] = true;
-        wanted[kernels_unit_order(kernels, &batch->works[i].view.up)] = true;
+        wanted[kernels_unit_order(kernels, &batch->works[i].view->gate)] = true;
+        wanted[kernels_unit_order(kernels, &batch->works[i].view->up)] = true;
     }
     for (size_t order = 0; order < UNIT_ORDER_COUNT; order++) {
         if (!wanted[order]) continue;
@@ -208,7 +213,7 @@ static void place_units(struct decode_experts *e)
 void cpu_decode_begin(struct decode_experts *e, const struct expert_job *job, bool integers)
 {
     const struct expert_batch *batch = job->batch;
-    const struct expert_view *view = &batch->works[0].view;
+    const struct expert_view *view = batch->works[0].view;
     *e = (struct decode_experts){ .job = job,
                                   .integers = integers,
                                   .rows = { .floats = batch->routed, .width = view->gate.cols },
@@ -231,15 +236,15 @@ static void run_all(const struct decode_experts *e, const struct expert_work *wo
 void cpu_decode_expert(const struct decode_experts *e, const struct expert_work *work)
 {
     if (work->pair_count == 0) return;
-    run_all(e, work, work->view.gate.rows, hidden_block);
+    run_all(e, work, work->view->gate.rows, hidden_block);
     for (size_t p = 0; e->integers && p < work->pair_count; p++) make_hidden_row(e, work, p);
-    run_all(e, work, work->view.down.rows, answer_block);
+    run_all(e, work, work->view->down.rows, answer_block);
 }
 
 static void run_experts(const struct expert_job *job, bool integers)
 {
     const struct expert_batch *batch = job->batch;
-    const struct expert_view *view = &batch->works[0].view;
+    const struct expert_view *view = batch->works[0].view;
     struct decode_experts e;
     cpu_decode_begin(&e, job, integers);
     run_rows(&e, &view->gate, hidden_block);

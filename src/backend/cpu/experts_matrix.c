@@ -33,7 +33,7 @@ static const struct matrix_unit *choose_matrix(const struct kernels *kernels,
 static void pack_rows(const struct packed_expert *e)
 {
     const struct expert_batch *batch = e->job->batch;
-    size_t cols = e->work->view.gate.cols;
+    size_t cols = e->work->view->gate.cols;
     for (size_t p = 0; p < e->work->pair_count; p += PACK_ROWS) {
         const float *x[PACK_ROWS];
         size_t rows = min_size(PACK_ROWS, e->work->pair_count - p);
@@ -44,9 +44,31 @@ static void pack_rows(const struct packed_expert *e)
     }
 }
 
+/* Some of a column's numbers at `room`, with zeroes up to whole blocks; NULL: the expert has none. */
+static const float *load_addends(float *room, const struct weight *addends, struct share rows)
+{
+    if (!addends->values) return NULL;
+    size_t end = min_size(rows.end, addends->rows);
+    cpu_load_addends(room, addends, rows.begin, end - rows.begin);
+    memset(room + (end - rows.begin), 0, (rows.end - end) * sizeof *room);
+    return room;
+}
+
+static size_t addend_floats(size_t hidden_width, size_t width)
+{
+    return align_up(max_size(2 * matrix_cols(hidden_width), width), CACHE_LINE);
+}
+
+/* Behind the addends. */
+static float *room_of(const struct packed_expert *e)
+{
+    const struct expert_view *view = e->work->view;
+    return e->job->scratch + addend_floats(view->gate.rows, view->down.rows);
+}
+
 static void make_hidden(const struct packed_expert *e)
 {
-    const struct weight *gate = &e->work->view.gate, *up = &e->work->view.up;
+    const struct weight *gate = &e->work->view->gate, *up = &e->work->view->up;
     size_t hidden_cols = matrix_cols(gate->rows);
     struct share share = worker_share(e->job->worker, hidden_cols, GATED_ROWS);
     if (share.begin == share.end) return;
@@ -56,7 +78,11 @@ static void make_hidden(const struct packed_expert *e)
         .rows = 2 * (share.end - share.begin),
         .packs = e->packs,
         .x_rows = e->work->pair_count,
-        .room = e->job->scratch,
+        .activation = e->job->batch->activation,
+        .addends = { load_addends(e->job->scratch, &e->work->view->gate_addends, share),
+                     load_addends(e->job->scratch + hidden_cols, &e->work->view->up_addends,
+                                  share) },
+        .room = room_of(e),
     };
     e->matrix->multiply_gated(&product, e->hidden, share.begin, hidden_cols);
 }
@@ -64,7 +90,7 @@ static void make_hidden(const struct packed_expert *e)
 /* Each worker some packs. */
 static void close_hidden(const struct packed_expert *e)
 {
-    size_t cols = matrix_cols(e->work->view.gate.rows);
+    size_t cols = matrix_cols(e->work->view->gate.rows);
     size_t words = PACK_ROWS * kernels_pack_words(e->job->kernels, cols);
     size_t packs = (e->work->pair_count + PACK_ROWS - 1) / PACK_ROWS;
     struct share share = worker_share(e->job->worker, packs, 1);
@@ -75,16 +101,18 @@ static void close_hidden(const struct packed_expert *e)
 static void make_answers(const struct packed_expert *e)
 {
     const struct expert_batch *batch = e->job->batch;
-    const struct weight *down = &e->work->view.down;
+    const struct weight *down = &e->work->view->down;
     enum { X_ROWS = 256 };
     struct share share = worker_share(e->job->worker, down->rows, 2 * GATED_ROWS);
+    if (share.begin == share.end) return;
     struct matrix_product product = {
         .from = { { down, share.begin, share.end, 2 * GATED_ROWS },
                   { down, share.begin + GATED_ROWS, share.end, 2 * GATED_ROWS } },
         .rows = share.end - share.begin,
-        .room = e->job->scratch,
+        .addends = { load_addends(e->job->scratch, &e->work->view->down_addends, share) },
+        .room = room_of(e),
     };
-    for (size_t p = 0; p < e->work->pair_count && product.rows > 0; p += X_ROWS) {
+    for (size_t p = 0; p < e->work->pair_count; p += X_ROWS) {
         float *out[X_ROWS];
         product.x_rows = min_size(X_ROWS, e->work->pair_count - p);
         product.packs = e->hidden + p * kernels_pack_words(e->job->kernels, down->cols);
@@ -99,9 +127,9 @@ static void run_expert(const struct expert_job *job, const struct expert_work *w
                        uint16_t *packs, size_t packed_rows)
 {
     struct packed_expert e = {
-        .job = job, .work = work, .matrix = choose_matrix(job->kernels, &work->view), .packs = packs
+        .job = job, .work = work, .matrix = choose_matrix(job->kernels, work->view), .packs = packs
     };
-    e.hidden = packs + packed_rows * kernels_pack_words(job->kernels, work->view.gate.cols);
+    e.hidden = packs + packed_rows * kernels_pack_words(job->kernels, work->view->gate.cols);
     pack_rows(&e);
     cpu_expert_meet(job, "pack rows", work->pair_count);
     make_hidden(&e);
@@ -126,7 +154,7 @@ static size_t packs_words(const struct kernels *kernels, size_t rows, size_t wid
 static void run_alone(const struct expert_job *job)
 {
     const struct expert_batch *batch = job->batch;
-    const struct expert_view *view = &batch->works[0].view;
+    const struct expert_view *view = batch->works[0].view;
     size_t rows = min_size(batch->row_count, ALONE_ROWS);
     size_t words = packs_words(job->kernels, rows, view->gate.cols, view->gate.rows);
     struct expert_job alone = *job, decoded = *job;
@@ -169,6 +197,12 @@ void cpu_experts_matrix(const struct expert_job *job)
             run_expert(job, &batch->works[i], (uint16_t *)(void *)job->shared,
                        align_up(batch->row_count, PACK_ROWS));
     job->kernels->matrix->end();
+}
+
+size_t cpu_experts_matrix_scratch(const struct backend_sizes *sizes)
+{
+    size_t cols = max_size(sizes->width, sizes->expert_width);
+    return addend_floats(sizes->expert_width, sizes->width) + matrix_room(cols) / sizeof(float);
 }
 
 size_t cpu_experts_matrix_shared(const struct backend_sizes *sizes, const struct kernels *kernels,

@@ -6,6 +6,8 @@
  * The number of workers decides which worker computes a part, not how it is computed. */
 #include "backend/cpu/cpu.h"
 
+#include "model/weights.h"
+
 /* Query rows of a block, so that its memory fits into the second-level cache. */
 enum { BLOCK_ROWS = 1024, BLOCK_NUMBERS = BLOCK_ROWS * 128 };
 
@@ -37,6 +39,14 @@ static size_t page_floats(size_t width)
     return KV_PAGE_TOKENS * align_up(width, 16);
 }
 
+/* Of the heads that share one head of keys and values. */
+static const float *sinks_of(const struct cpu_job *job, uint32_t kv_head)
+{
+    const struct attention_shape *shape = &job->op->attention;
+    return weight_vector(job_weight(job, job->op->weight)) +
+           kv_head * (shape->heads / shape->kv_heads);
+}
+
 /* -------------------------------------------------------------------- prompts */
 
 /* Positions in a block, a multiple of 16: fewer where workers would have nothing to do. */
@@ -66,25 +76,31 @@ static void attend_block(const struct cpu_job *job, const struct prompt_block *p
     const float **queries = (const float **)(void *)job->scratch;
     float **out = (float **)(void *)(queries + rows);
     uint32_t *positions = (uint32_t *)(void *)(out + rows);
-    float *page_memory = (float *)align_up((uintptr_t)(positions + rows), CACHE_LINE);
+    float *sinks = (float *)(void *)(positions + rows);
+    float *page_memory = (float *)align_up((uintptr_t)(sinks + rows), CACHE_LINE);
+    const float *sink = shape->sinks ? sinks_of(job, p->kv_head) : NULL;
     for (size_t i = 0; i < rows; i++) {
         size_t row = p->span->first_row + p->first + i / group;
         size_t channel = (p->kv_head * group + i % group) * width;
         queries[i] = job_row(job, job->op->a, row) + channel;
         out[i] = job_row(job, job->op->out, row) + channel;
         positions[i] = p->span->position + (uint32_t)(p->first + i / group);
+        if (sink) sinks[i] = sink[i % group];
     }
     struct attend_block block = { .key_width = width,
                                   .value_width = width,
                                   .row_count = rows,
                                   .queries = queries,
                                   .positions = positions,
+                                  .window = shape->window,
+                                  .sinks = sink ? sinks : NULL,
                                   .out = out,
                                   .scale = shape->scale,
                                   .memory = page_memory + page_floats(width) };
     uint32_t end = positions[rows - 1] + 1;
     attend->begin(&block);
-    for (uint32_t at = 0; at < end; at += ATTEND_TILE) {
+    uint32_t first = attend_first(&block, 0) / ATTEND_TILE * ATTEND_TILE;
+    for (uint32_t at = first; at < end; at += ATTEND_TILE) {
         struct page page = load_page(job, &p->span->kv, p->kv_head, at, page_memory);
         struct attend_tile tile = { page.keys, page.values, at,
                                     (uint32_t)min_size(ATTEND_TILE, end - at) };
@@ -130,8 +146,13 @@ struct decode_item {
     const struct kv_view *kv;
     size_t row;
     uint32_t kv_head;
-    size_t positions; /* that it sees */
+    size_t first, end; /* of the positions that it sees */
 };
+
+static size_t stretches(size_t first, size_t end)
+{
+    return (end - 1) / STRETCH - first / STRETCH + 1;
+}
 
 /* The fields that are the same for all stretches of an item. */
 static struct attend_stretch stretch_of(const struct cpu_job *job, const struct decode_item *item)
@@ -147,7 +168,8 @@ static struct attend_stretch stretch_of(const struct cpu_job *job, const struct 
                                     .scale = shape->scale };
 }
 
-/* Stretch `index` of an item, its results in `memory`. */
+/* Stretch `index` of an item, its results in `memory`.  Stretches begin at multiples of STRETCH, but
+ * pages that are before a window are not read. */
 static struct attend_stretch attend_stretch(const struct cpu_job *job,
                                             const struct decode_item *item, size_t index,
                                             float *memory)
@@ -155,14 +177,20 @@ static struct attend_stretch attend_stretch(const struct cpu_job *job,
     struct attend_stretch s = stretch_of(job, item);
     const void *keys[STRETCH_PAGES], *values[STRETCH_PAGES];
     float *pages = job->scratch + s.heads * STRETCH;
-    s.count = min_size(STRETCH, item->positions - index * STRETCH);
+    size_t begin = (item->first / STRETCH + index) * STRETCH;
+    size_t end = min_size(begin + STRETCH, item->end);
+    if (begin < item->first) {
+        begin = item->first / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
+        s.hidden = item->first - begin;
+    }
+    s.count = end - begin;
     s.scores = job->scratch;
     s.keys = keys;
     s.values = values;
     s.q8 = item->kv->format == KV_Q8;
     place_results(&s, memory);
     for (size_t p = 0; p * KV_PAGE_TOKENS < s.count; p++) {
-        size_t position = index * STRETCH + p * KV_PAGE_TOKENS;
+        size_t position = begin + p * KV_PAGE_TOKENS;
         if (s.q8) {
             keys[p] = cpu_kv_head(item->kv, true, position, item->kv_head, s.key_width).page;
             values[p] = cpu_kv_head(item->kv, false, position, item->kv_head, s.key_width).page;
@@ -189,9 +217,20 @@ static void write_row(const struct cpu_job *job, const struct decode_item *item,
     }
 }
 
-static size_t stretches(size_t positions)
+/* Results of a stretch without positions: the sinks alone; in `memory`. */
+static void join_sinks(const struct cpu_job *job, const struct decode_item *item,
+                       const struct attend_stretch *all, float *memory)
 {
-    return (positions + STRETCH - 1) / STRETCH;
+    if (!job->op->attention.sinks) return;
+    const float *sinks = sinks_of(job, item->kv_head);
+    struct attend_stretch alone = *all;
+    place_results(&alone, memory);
+    for (size_t h = 0; h < all->heads; h++) {
+        alone.greatest[h] = sinks[h] / all->scale;
+        alone.weight_sums[h] = 1.0f;
+    }
+    memset(alone.sums, 0, all->heads * all->value_width * sizeof *alone.sums);
+    job->kernels->attend->join(all, &alone);
 }
 
 /* All stretches of an item, one after the other. */
@@ -202,10 +241,11 @@ static void attend_item(const struct cpu_job *job, const struct decode_item *ite
     float *first = job->scratch + group * STRETCH + STRETCH_PAGES * page_floats(width);
     float *next = first + result_floats(group, width);
     struct attend_stretch all = attend_stretch(job, item, 0, first);
-    for (size_t i = 1; i < stretches(item->positions); i++) {
+    for (size_t i = 1; i < stretches(item->first, item->end); i++) {
         struct attend_stretch more = attend_stretch(job, item, i, next);
         job->kernels->attend->join(&all, &more);
     }
+    join_sinks(job, item, &all, next);
     write_row(job, item, &all);
 }
 
@@ -214,7 +254,7 @@ static void attend_item(const struct cpu_job *job, const struct decode_item *ite
 static void attend_split(const struct cpu_job *job, struct decode_item item)
 {
     const struct attention_shape *shape = &job->op->attention;
-    size_t group = shape->heads / shape->kv_heads, count = stretches(item.positions);
+    size_t group = shape->heads / shape->kv_heads, count = stretches(item.first, item.end);
     size_t floats = result_floats(group, shape->head_width);
     struct share share = worker_share(job->worker, count * shape->kv_heads, 1);
     for (size_t i = share.begin; i < share.end; i++) {
@@ -231,6 +271,7 @@ static void attend_split(const struct cpu_job *job, struct decode_item item)
             place_results(&more, job->shared + (h * count + i) * floats);
             job->kernels->attend->join(&all, &more);
         }
+        join_sinks(job, &item, &all, job->scratch);
         write_row(job, &item, &all);
     }
     worker_barrier(job->worker);
@@ -241,15 +282,18 @@ struct decode_load {
     size_t items, stretches;
 };
 
-static struct decode_load load_of(const struct frame *frame, uint32_t kv_heads)
+static struct decode_load load_of(const struct frame *frame, const struct attention_shape *shape)
 {
+    uint32_t kv_heads = shape->kv_heads;
     struct decode_load load = { 0 };
     for (size_t s = 0; s < frame->span_count; s++) {
         const struct span *span = &frame->spans[s];
         if (!span->decode) continue;
         load.items += (size_t)span->row_count * kv_heads;
-        for (size_t t = 0; t < span->row_count; t++)
-            load.stretches += stretches(span->position + t + 1) * kv_heads;
+        for (uint32_t t = 0; t < span->row_count; t++)
+            load.stretches += stretches(attention_first(shape, span->position + t),
+                                        (size_t)span->position + t + 1) *
+                              kv_heads;
     }
     return load;
 }
@@ -257,22 +301,24 @@ static struct decode_load load_of(const struct frame *frame, uint32_t kv_heads)
 /* Whether dividing by whole heads would leave workers idle: the heads of all rows are few, or one of
  * this row is more than a worker's part of them. */
 static bool worth_splitting(const struct cpu_job *job, const struct decode_load *load,
-                            size_t positions)
+                            const struct decode_item *item)
 {
-    size_t workers = job->worker.count;
+    size_t workers = job->worker.count, count = stretches(item->first, item->end);
     bool few = load->items < 4 * workers && load->items % workers != 0;
-    return positions > 4 * STRETCH && (few || stretches(positions) * workers > load->stretches);
+    return count > 4 && (few || count * workers > load->stretches);
 }
 
 static void attend_decode(const struct cpu_job *job, const struct span *span,
                           const struct decode_load *load)
 {
     uint32_t kv_heads = job->op->attention.kv_heads;
-    for (size_t t = 0; t < span->row_count; t++) {
+    for (uint32_t t = 0; t < span->row_count; t++) {
         struct decode_item item = { .kv = &span->kv,
                                     .row = span->first_row + t,
-                                    .positions = span->position + t + 1 };
-        if (worth_splitting(job, load, item.positions)) {
+                                    .first =
+                                        attention_first(&job->op->attention, span->position + t),
+                                    .end = (size_t)span->position + t + 1 };
+        if (worth_splitting(job, load, &item)) {
             attend_split(job, item);
             continue;
         }
@@ -286,7 +332,7 @@ static void attend_decode(const struct cpu_job *job, const struct span *span,
 
 void cpu_attend_tuned(const struct cpu_job *job)
 {
-    struct decode_load load = load_of(job->frame, job->op->attention.kv_heads);
+    struct decode_load load = load_of(job->frame, &job->op->attention);
     for (size_t s = 0; s < job->frame->span_count; s++) {
         const struct span *span = &job->frame->spans[s];
         if (span->decode)
@@ -305,7 +351,8 @@ size_t cpu_attend_scratch(const struct backend_sizes *sizes)
     size_t rows =
         min_size(max_size(BLOCK_ROWS, 16 * group), align_up(sizes->row_count * group, 16));
     struct attend_block block = { .key_width = width, .value_width = width, .row_count = rows };
-    size_t pointers = rows * (2 * sizeof(void *) + sizeof(uint32_t)) / sizeof(float) + CACHE_LINE;
+    size_t pointers =
+        rows * (2 * sizeof(void *) + sizeof(uint32_t)) / sizeof(float) + rows + CACHE_LINE;
     size_t prompt = pointers + page_floats(width) + attend_floats(&block);
     size_t decode =
         group * STRETCH + STRETCH_PAGES * page_floats(width) + 2 * result_floats(group, width);
@@ -314,5 +361,6 @@ size_t cpu_attend_scratch(const struct backend_sizes *sizes)
 
 size_t cpu_attend_shared(const struct backend_sizes *sizes)
 {
-    return stretches(sizes->context) * result_floats(sizes->heads, sizes->head_width);
+    if (sizes->context == 0) return 0;
+    return stretches(0, sizes->context) * result_floats(sizes->heads, sizes->head_width);
 }

@@ -2,6 +2,7 @@
 #include "backend/cpu/cpu.h"
 
 #include "kernels/scalar_math.h"
+#include "model/weights.h"
 
 void cpu_split_gate(const struct cpu_job *job)
 {
@@ -80,7 +81,7 @@ void cpu_kv_append(const struct cpu_job *job)
 
 /* ------------------------------------------------------- attention, as defined */
 
-/* One head of one row over all positions up to its own. */
+/* One head of one row over the positions that it sees. */
 static void attend_head(const struct cpu_job *job, size_t r, uint32_t head)
 {
     const struct op *op = job->op;
@@ -88,21 +89,23 @@ static void attend_head(const struct cpu_job *job, size_t r, uint32_t head)
     const struct row *row = &job->frame->rows[r];
     const struct kv_view *kv = &job->frame->spans[row->span].kv;
     uint32_t kv_head = head / (shape->heads / shape->kv_heads);
-    size_t width = shape->head_width, count = (size_t)row->position + 1;
+    size_t width = shape->head_width, first = attention_first(shape, row->position);
+    size_t count = (size_t)row->position + 1 - first;
     const float *q = job_row(job, op->a, r) + head * width;
     float *out = job_row(job, op->out, r) + head * width;
-    float *scores = job->scratch, *memory = scores + count;
+    float *scores = job->scratch, *memory = scores + count + 1;
 
     for (size_t p = 0; p < count; p++) {
-        struct kv_head keys = cpu_kv_head(kv, true, p, kv_head, width);
-        const float *k = cpu_kv_row(&keys, p % KV_PAGE_TOKENS, memory);
+        struct kv_head keys = cpu_kv_head(kv, true, first + p, kv_head, width);
+        const float *k = cpu_kv_row(&keys, (first + p) % KV_PAGE_TOKENS, memory);
         scores[p] = job->kernels->dot(q, k, width) * shape->scale;
     }
-    job->kernels->softmax(scores, count);
+    if (shape->sinks) scores[count] = weight_vector(job_weight(job, op->weight))[head];
+    job->kernels->softmax(scores, shape->sinks ? count + 1 : count);
     memset(out, 0, width * sizeof(float));
     for (size_t p = 0; p < count; p++) {
-        struct kv_head values = cpu_kv_head(kv, false, p, kv_head, width);
-        const float *v = cpu_kv_row(&values, p % KV_PAGE_TOKENS, memory);
+        struct kv_head values = cpu_kv_head(kv, false, first + p, kv_head, width);
+        const float *v = cpu_kv_row(&values, (first + p) % KV_PAGE_TOKENS, memory);
         job->kernels->add_scaled(out, v, scores[p], width);
     }
 }

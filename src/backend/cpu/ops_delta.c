@@ -123,6 +123,7 @@ void cpu_gated_norm(const struct cpu_job *job)
         job->kernels->rms_norm(out, job_row(job, op->a, row) + channel,
                                weight_vector(job_weight(job, op->weight)), op->epsilon,
                                op->head_width);
-        job->kernels->silu_multiply(out, job_row(job, op->b, row) + channel, out, op->head_width);
+        job->kernels->gate_multiply[ACTIVATION_SILU](out, job_row(job, op->b, row) + channel, out,
+                                                     op->head_width);
     }
 }

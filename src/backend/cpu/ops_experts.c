@@ -97,6 +97,9 @@ static void route_row(const struct cpu_job *job, float *scores, uint32_t *expert
     for (uint32_t i = 0; i < per_row; i++)
         weights[i] =
             (shape->renormalise ? scores[experts[i]] / sum : scores[experts[i]]) * shape->scale;
+    if (!shape->scaled) return;
+    const float *scales = weight_vector(job_weight(job, WEIGHT_EXPERT_SCALE));
+    for (uint32_t i = 0; i < per_row; i++) weights[i] *= scales[experts[i]];
 }
 
 void cpu_route(const struct cpu_job *job)
@@ -108,18 +111,36 @@ void cpu_route(const struct cpu_job *job)
                   routes->weights + r * routes->per_row);
 }
 
+/* x += Σ weight·expert of row r, in ascending id. */
+static void add_experts(const struct cpu_job *job, float *x, buffer experts, size_t r)
+{
+    const struct routes *routes = job->frame->routes;
+    size_t width = job_width(job, job->op->out);
+    const float *answers = job_row(job, experts, r);
+    for (uint32_t i = 0; i < routes->per_row; i++)
+        job->kernels->add_scaled(x, answers + i * width, routes->weights[r * routes->per_row + i],
+                                 width);
+}
+
+void cpu_sum_experts(const struct cpu_job *job)
+{
+    const struct op *op = job->op;
+    struct share rows = worker_share(job->worker, job->frame->row_count, 1);
+    for (size_t r = rows.begin; r < rows.end; r++) {
+        float *x = job_row(job, op->out, r);
+        memset(x, 0, job_width(job, op->out) * sizeof *x);
+        add_experts(job, x, op->a, r);
+    }
+}
+
 void cpu_combine(const struct cpu_job *job)
 {
     const struct op *op = job->op;
-    const struct routes *routes = job->frame->routes;
     size_t width = job_width(job, op->out);
     struct share rows = worker_share(job->worker, job->frame->row_count, 1);
     for (size_t r = rows.begin; r < rows.end; r++) {
         float *x = job_row(job, op->out, r);
-        const float *answers = job_row(job, op->c, r);
-        for (uint32_t i = 0; i < routes->per_row; i++)
-            job->kernels->add_scaled(x, answers + i * width,
-                                     routes->weights[r * routes->per_row + i], width);
+        add_experts(job, x, op->c, r);
         if (op->a.id == NO_BUFFER.id) continue;
         bool scaled = op->b.id != NO_BUFFER.id;
         float scale = scaled ? (float)scalar_sigmoid((double)job_row(job, op->b, r)[0]) : 1.0f;

@@ -4,9 +4,13 @@
 void cpu_embed(const struct cpu_job *job)
 {
     struct share rows = worker_share(job->worker, job->frame->row_count, 1);
-    for (size_t r = rows.begin; r < rows.end; r++)
-        kernels_dequantise(job->kernels, job_row(job, job->op->out, r),
-                           job_weight(job, job->op->weight), (uint64_t)job->frame->tokens[r]);
+    for (size_t r = rows.begin; r < rows.end; r++) {
+        float *x = job_row(job, job->op->out, r);
+        kernels_dequantise(job->kernels, x, job_weight(job, job->op->weight),
+                           (uint64_t)job->frame->tokens[r]);
+        for (size_t i = 0; job->op->factor != 1.0f && i < job_width(job, job->op->out); i++)
+            x[i] *= job->op->factor;
+    }
 }
 
 /* A small error here changes a choice or a gate for all channels: always f32. */

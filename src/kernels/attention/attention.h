@@ -16,8 +16,14 @@
  * Lanes do not interact and tiles begin at multiples of 64 positions, so the bits of a row depend
  * on its position and the cache up to there, not on the other rows of its block.
  *
+ * With a window a row does not see the positions before it; they have no weight, so that a tile
+ * which no row of a block sees may be left out.
+ *
+ * A sink is a score without a key and without a value: it takes part in the softmax, after the
+ * scale, and adds nothing to the sums.
+ *
  * Decode: the heads of one row over a stretch of pages; stretches are computed in parallel and
- * joined in ascending order. */
+ * joined in ascending order; sinks are joined as a stretch without positions would be. */
 #ifndef KERNELS_ATTENTION_ATTENTION_H
 #define KERNELS_ATTENTION_ATTENTION_H
 
@@ -32,10 +38,19 @@ struct attend_block {
     size_t row_count;
     const float *const *queries; /* [row_count] of key_width */
     const uint32_t *positions;   /* [row_count], ascending */
+    uint32_t window;             /* positions that a row sees, its own included; 0: all */
+    const float *sinks;          /* [row_count], or NULL; see below */
     float *const *out;           /* [row_count] of value_width */
     float scale;                 /* of the scores */
     void *memory;                /* attend_block_bytes, aligned to CACHE_LINE */
 };
+
+/* The first position that a row sees.  Tiles wholly before those of all rows need not be passed. */
+static inline uint32_t attend_first(const struct attend_block *block, size_t row)
+{
+    uint32_t position = block->positions[row];
+    return block->window > 0 && position >= block->window ? position + 1 - block->window : 0;
+}
 
 struct attend_tile {
     const uint16_t *keys;   /* f16 [key_width][64] */
@@ -52,6 +67,7 @@ struct attend_stretch {
     bool q8;                                 /* they are q8_tiles, value_stride their width */
     size_t value_stride;                     /* numbers between two positions' values */
     size_t count;                            /* positions */
+    size_t hidden;                           /* of these the first ones, below 64: not seen */
     float scale;
     float *scores; /* scratch: [heads][count up to a multiple of 64] */
     /* Results: the greatest score, Σ e^(score - greatest), and that sum over values. */
@@ -108,10 +124,11 @@ struct attend_kernels {
     void (*turn_words)(const struct turned_words *words);
 };
 
-/* Tiles that are packed and not yet computed. */
+/* Tiles that are packed and not yet computed: in places begin to count - 1 of those that may wait.
+ * Place 0 is at a multiple of ATTEND_PIECE, so that a piece is one wherever a block begins. */
 struct attend_waiting {
-    uint32_t first; /* position of the first */
-    uint32_t count;
+    uint32_t first; /* position of place 0 */
+    uint32_t begin, count;
 };
 
 /* The layout of a block's memory, the same for all kernel sets.  keys and values hold one tile in

@@ -50,17 +50,17 @@ LANES_INLINE __mmask16 first_lanes(size_t count)
     return (__mmask16)(count >= 16 ? 0xffffu : (1u << count) - 1);
 }
 
-/* An A operand block from 32 rows of f16: its 16 rows are their columns.  Rows from
- * `rows` on and columns from `columns` on are zeroes. */
-LANES_INLINE void pack_columns(uint32_t *out, const uint16_t *in, size_t stride, size_t rows,
-                               size_t columns)
+/* An A operand block from 32 rows of f16: its 16 rows are their columns.  Rows outside of
+ * [begin, end) and columns from `columns` on are zeroes. */
+LANES_INLINE void pack_columns(uint32_t *out, const uint16_t *in, size_t stride, ptrdiff_t begin,
+                               ptrdiff_t end, size_t columns)
 {
     __m512i r[16];
     __mmask16 mask = first_lanes(columns);
-    for (size_t i = 0; i < 16; i++) {
-        const uint16_t *low = in + 2 * i * stride;
-        r[i] = pair(load_f16(low, 2 * i < rows ? mask : 0),
-                    load_f16(low + stride, 2 * i + 1 < rows ? mask : 0));
+    for (ptrdiff_t i = 0; i < 32; i += 2) {
+        const uint16_t *low = in + (size_t)i * stride;
+        r[i / 2] = pair(load_f16(low, i >= begin && i < end ? mask : 0),
+                        load_f16(low + stride, i + 1 >= begin && i + 1 < end ? mask : 0));
     }
     transpose_dwords(r);
     store_block(out, r);
@@ -71,21 +71,22 @@ static void pack_keys(uint32_t *out, const struct attend_block *b, const struct 
 {
     for (size_t p = 0; p < ATTEND_TILE / 16; p++)
         for (size_t s = 0; s < b->key_width; s += STEP, out += BLOCK)
-            pack_columns(out, tile->keys + s * ATTEND_TILE + 16 * p, ATTEND_TILE, b->key_width - s,
-                         16);
+            pack_columns(out, tile->keys + s * ATTEND_TILE + 16 * p, ATTEND_TILE, 0,
+                         (ptrdiff_t)(b->key_width - s), 16);
 }
 
-/* values: [value blocks][2] blocks of 16 channels x 32 positions.  What is behind the last
- * position may be anything and becomes zero: its weights are zeroes, too. */
+/* values: [value blocks][2] blocks of 16 channels x 32 positions.  What no row sees may be anything
+ * and becomes zero: its weights are zeroes, too. */
 static void pack_values(uint32_t *out, const struct attend_block *b, const struct attend_tile *tile,
                         size_t value_padded)
 {
     for (size_t c = 0; c < value_padded; c += 16)
         for (size_t s = 0; s < TILE_STEPS; s++, out += BLOCK) {
-            size_t rows = tile->count > s * STEP ? tile->count - s * STEP : 0;
+            ptrdiff_t before = (ptrdiff_t)attend_first(b, 0) - tile->first;
+            ptrdiff_t at = (ptrdiff_t)s * STEP;
             size_t columns = b->value_width > c ? b->value_width - c : 0;
-            pack_columns(out, tile->values + s * STEP * b->value_width + c, b->value_width, rows,
-                         columns);
+            pack_columns(out, tile->values + s * STEP * b->value_width + c, b->value_width,
+                         before - at, (ptrdiff_t)tile->count - at, columns);
         }
 }
 
@@ -119,6 +120,7 @@ static void begin_block(const struct attend_block *b)
     memset(l.sums, 0, l.groups * l.value_padded * ATTEND_LANES * sizeof(float));
     memset(l.weight_sums, 0, l.groups * ATTEND_LANES * sizeof(float));
     for (size_t i = 0; i < l.groups * ATTEND_LANES; i++) l.greatest[i] = -INFINITY;
+    NAMED(attend_begin_sinks)(b);
     l.waiting->count = 0;
 }
 
@@ -145,6 +147,15 @@ static void hide_later(float *scores, size_t begin, size_t end, __m512i visible)
     for (size_t i = begin; i < end; i++) {
         __mmask16 later = _mm512_cmple_epi32_mask(visible, _mm512_set1_epi32((int)i));
         _mm512_mask_store_ps(scores + 16 * i, later, _mm512_set1_ps(-INFINITY));
+    }
+}
+
+/* The same of positions before a lane's window, up to `end`. */
+static void hide_earlier(float *scores, size_t end, __m512i first)
+{
+    for (size_t i = 0; i < end; i++) {
+        __mmask16 earlier = _mm512_cmpgt_epi32_mask(first, _mm512_set1_epi32((int)i));
+        _mm512_mask_store_ps(scores + 16 * i, earlier, _mm512_set1_ps(-INFINITY));
     }
 }
 
@@ -248,6 +259,17 @@ LANES_INLINE __m512i visible(const struct attend_block *b, uint32_t first, size_
     return _mm512_loadu_si512(count);
 }
 
+/* Lane by lane, how many positions of the tile are before its window; below 0: none. */
+LANES_INLINE __m512i unseen(const struct attend_block *b, uint32_t first, size_t g)
+{
+    int32_t count[ATTEND_LANES];
+    for (size_t i = 0; i < ATTEND_LANES; i++) {
+        size_t lane = min_size(g * ATTEND_LANES + i, b->row_count - 1);
+        count[i] = (int32_t)(attend_first(b, lane) - first);
+    }
+    return _mm512_loadu_si512(count);
+}
+
 /* The pieces of a block and of the tiles that wait, in their order. */
 struct pieces {
     const struct attend_block *block;
@@ -256,28 +278,37 @@ struct pieces {
     size_t count;       /* so far */
 };
 
-/* Tiles that two groups see, of those that wait. */
-static size_t tiles_seen(const struct pieces *all, size_t group)
+/* Of the places of tiles that wait, the end of those that two groups see. */
+static size_t tiles_end(const struct pieces *all, size_t group)
 {
     size_t row = min_size((group + 2) * ATTEND_LANES, all->block->row_count) - 1;
     uint32_t last = all->block->positions[row], first = all->l.waiting->first;
     return last < first ? 0 : min_size(all->l.waiting->count, (last - first) / ATTEND_TILE + 1);
 }
 
+/* … and their beginning. */
+static size_t tiles_begin(const struct pieces *all, size_t group)
+{
+    size_t row = min_size(group * ATTEND_LANES, all->block->row_count - 1);
+    uint32_t seen = attend_first(all->block, row), first = all->l.waiting->first;
+    return max_size(all->l.waiting->begin, seen < first ? 0 : (seen - first) / ATTEND_TILE);
+}
+
 /* False: there is no other. */
 static bool next_piece(struct pieces *all, struct piece *out)
 {
-    size_t seen = 0;
+    size_t end = 0;
     for (; all->group < all->l.groups; all->group += 2, all->tile = 0) {
-        seen = tiles_seen(all, all->group);
-        if (all->tile < seen) break;
+        all->tile = max_size(all->tile, tiles_begin(all, all->group));
+        end = tiles_end(all, all->group);
+        if (all->tile < end) break;
     }
     if (all->group == all->l.groups) return false;
     size_t place = all->count++ % 2;
     *out =
         (struct piece){ .group = all->group,
                         .tile = all->tile,
-                        .count = min_size(PIECE_TILES, seen - all->tile),
+                        .count = min_size(PIECE_TILES - all->tile % PIECE_TILES, end - all->tile),
                         .scores = all->l.scores + place * 2 * ATTEND_PIECE * 16,
                         .weights = (uint32_t *)(void *)all->l.weights + place * ATTEND_PIECE * 16,
                         .keep = all->l.keep + place * 2 * ATTEND_LANES };
@@ -297,6 +328,8 @@ LANES_INLINE struct weighing weighing_of(const struct pieces *all, const struct 
     uint32_t earliest = b->positions[min_size(g * ATTEND_LANES, b->row_count - 1)];
     size_t all_see = earliest < first ? 0 : earliest - first + 1;
     if (all_see < rows) hide_later(scores, all_see, rows, visible(b, first, g));
+    uint32_t latest = attend_first(b, min_size((g + 1) * ATTEND_LANES, b->row_count) - 1);
+    if (latest > first) hide_earlier(scores, min_size(latest - first, rows), unseen(b, first, g));
     return begin_weighing(all->l.greatest + g * ATTEND_LANES, p->keep + side * ATTEND_LANES, scores,
                           rows, p->weights + side * PIECE_TILES * TILE_STEPS * BLOCK,
                           b->scale * log2e);
@@ -349,8 +382,12 @@ static void add_tile(const struct attend_block *b, const struct attend_tile *til
 {
     struct attend_layout l = attend_layout(b);
     struct attend_waiting *waiting = l.waiting;
-    if (waiting->count == 0) waiting->first = tile->first;
-    size_t index = waiting->count++;
+    if (waiting->count == 0) {
+        waiting->first = tile->first / ATTEND_PIECE * ATTEND_PIECE;
+        waiting->begin = (tile->first - waiting->first) / ATTEND_TILE;
+    }
+    size_t index = (tile->first - waiting->first) / ATTEND_TILE;
+    waiting->count = (uint32_t)index + 1;
     pack_keys((uint32_t *)(void *)l.keys + index * ATTEND_TILE * l.key_padded / 2, b, tile);
     pack_values((uint32_t *)(void *)l.values + index * ATTEND_TILE * l.value_padded / 2, b, tile,
                 l.value_padded);

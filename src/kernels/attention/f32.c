@@ -28,6 +28,17 @@ void NAMED(attend_begin)(const struct attend_block *b)
     memset(l.sums, 0, l.groups * l.value_padded * LANES * sizeof(float));
     memset(l.weight_sums, 0, l.groups * LANES * sizeof(float));
     for (size_t i = 0; i < l.groups * LANES; i++) l.greatest[i] = -INFINITY;
+    NAMED(attend_begin_sinks)(b);
+}
+
+/* e^0 of what is the greatest score so far. */
+void NAMED(attend_begin_sinks)(const struct attend_block *b)
+{
+    struct attend_layout l = attend_layout(b);
+    for (size_t r = 0; b->sinks && r < b->row_count; r++) {
+        l.greatest[r] = b->sinks[r] / b->scale;
+        l.weight_sums[r] = 1.0f;
+    }
 }
 
 void NAMED(attend_end)(const struct attend_block *b)
@@ -75,33 +86,50 @@ LANES_INLINE void outer_products(float *out, const float *numbers, size_t stride
         for (int j = 0; j < PARTS; j++) part_store(out + i * LANES + j * PART, sums[i][j]);
 }
 
-/* Scores become weights; what the old greatest score leaves of the sums is in `keep`. */
+/* Scores become weights; what the old greatest score leaves of the sums is in `keep`.  A lane that
+ * has seen no position has the greatest score -∞, which is not subtracted. */
 LANES_INLINE lanes weigh(float *scores, size_t rows, float *greatest, float *weight_sums,
                          float factor)
 {
     lanes before = lanes_load(greatest), most = before, sum = { 0 };
     for (size_t i = 0; i < rows; i++) most = lanes_greater(most, lanes_load(scores + i * LANES));
+    lanes shift = lanes_choose(most > -INFINITY, most, (lanes){ 0 });
     for (size_t i = 0; i < rows; i++) {
-        lanes e = lanes_exp2((lanes_load(scores + i * LANES) - most) * factor);
+        lanes e = lanes_exp2((lanes_load(scores + i * LANES) - shift) * factor);
         lanes_store(scores + i * LANES, e);
         sum += e;
     }
-    lanes keep = lanes_exp2((before - most) * factor);
+    lanes keep = lanes_exp2((before - shift) * factor);
     lanes_store(weight_sums, lanes_fma(lanes_load(weight_sums), keep, sum));
     lanes_store(greatest, most);
     return keep;
 }
 
-/* Positions of the tile that a lane sees, lane by lane. */
-LANES_INLINE int_lanes visible(const struct attend_block *b, const struct attend_tile *tile,
-                               size_t g)
+/* Positions of the tile that a lane sees, lane by lane: from `first` to `end` - 1. */
+struct visible {
+    int_lanes first, end;
+};
+
+LANES_INLINE struct visible visible(const struct attend_block *b, const struct attend_tile *tile,
+                                    size_t g)
 {
-    int_lanes counts;
+    struct visible v;
     for (size_t i = 0; i < LANES; i++) {
         size_t row = min_size(g * LANES + i, b->row_count - 1);
-        counts[i] = (int32_t)(b->positions[row] - tile->first + 1);
+        v.first[i] = (int32_t)(attend_first(b, row) - tile->first);
+        v.end[i] = (int32_t)(b->positions[row] - tile->first + 1);
     }
-    return counts;
+    return v;
+}
+
+/* Rows [begin, end) of scores become -∞ where a lane does not see the position. */
+static void hide(float *scores, const struct visible *v, size_t begin, size_t end)
+{
+    for (size_t i = begin; i < end; i++) {
+        int_lanes seen = (v->first <= (int32_t)i) & (v->end > (int32_t)i);
+        lanes s = lanes_load(scores + i * LANES);
+        lanes_store(scores + i * LANES, lanes_choose(seen, s, lanes_all(-INFINITY)));
+    }
 }
 
 static void attend_group(const struct attend_block *b, const struct attend_layout *l,
@@ -116,13 +144,12 @@ static void attend_group(const struct attend_block *b, const struct attend_layou
     memset(l->scores, 0, rows * LANES * sizeof(float));
     for (size_t i = 0; i < rows; i += NUMBERS)
         outer_products(l->scores + i * LANES, l->keys + i, ATTEND_TILE, queries, b->key_width);
-    int_lanes counts = visible(b, tile, g);
-    uint32_t nearest = b->positions[g * LANES];
-    for (size_t i = nearest < tile->first ? 0 : nearest - tile->first + 1; i < rows; i++) {
-        lanes s = lanes_load(l->scores + i * LANES);
-        s = lanes_choose(counts > (int32_t)i, s, lanes_all(-INFINITY));
-        lanes_store(l->scores + i * LANES, s);
-    }
+    struct visible v = visible(b, tile, g);
+    uint32_t nearest = b->positions[g * LANES], furthest = attend_first(b, last);
+    size_t all_see = nearest < tile->first ? 0 : nearest - tile->first + 1;
+    size_t some_miss = furthest < tile->first ? 0 : min_size(furthest - tile->first, rows);
+    hide(l->scores, &v, 0, some_miss);
+    hide(l->scores, &v, max_size(all_see, some_miss), rows);
     lanes keep = weigh(l->scores, rows, l->greatest + g * LANES, l->weight_sums + g * LANES,
                        b->scale * log2e);
     for (size_t c = 0; c < l->value_padded; c++)
@@ -131,15 +158,16 @@ static void attend_group(const struct attend_block *b, const struct attend_layou
         outer_products(sums + c * LANES, l->values + c, l->value_padded, l->scores, rows);
 }
 
-/* Keys stay by channel, values by position; both padded with zeroes.  What is behind the
- * last position may be anything: its weights are zeroes, so it must be finite. */
+/* Keys stay by channel, values by position; both padded with zeroes.  What no row sees may be
+ * anything: its weights are zeroes, so it must be finite. */
 static void load_tile(const struct attend_block *b, const struct attend_layout *l,
                       const struct attend_tile *tile)
 {
     for (size_t i = 0; i < b->key_width * ATTEND_TILE; i += LANES)
         lanes_store(l->keys + i, lanes_from_f16(tile->keys + i));
     memset(l->values, 0, ATTEND_TILE * l->value_padded * sizeof(float));
-    for (size_t p = 0; p < tile->count; p++) {
+    uint32_t seen = attend_first(b, 0);
+    for (size_t p = seen > tile->first ? seen - tile->first : 0; p < tile->count; p++) {
         const uint16_t *from = tile->values + p * b->value_width;
         float *to = l->values + p * l->value_padded;
         size_t c = 0;
@@ -155,7 +183,9 @@ void NAMED(attend_tile)(const struct attend_block *b, const struct attend_tile *
     load_tile(b, &l, tile);
     for (size_t g = 0; g * LANES < b->row_count; g++) {
         size_t last = min_size((g + 1) * LANES, b->row_count) - 1;
-        if (b->positions[last] >= tile->first) attend_group(b, &l, tile, g);
+        if (b->positions[last] >= tile->first &&
+            attend_first(b, g * LANES) < tile->first + ATTEND_TILE)
+            attend_group(b, &l, tile, g);
     }
 }
 
@@ -220,7 +250,7 @@ LANES_INLINE void sum_values(const struct heads *h, size_t channel, int count, i
     const struct attend_stretch *s = h->stretch;
     const float *weights = s->scores + h->first * h->padded;
     part sums[HEADS][SIDE * PARTS] = { 0 };
-    for (size_t p = 0; p < s->count; p++) {
+    for (size_t p = s->hidden; p < s->count; p++) {
         const void *page = s->values[p / ATTEND_TILE];
         size_t at = p % ATTEND_TILE * s->value_stride + channel;
         part v[SIDE * PARTS], scale = { 0 };
@@ -251,7 +281,7 @@ static void sum_last_values(const struct heads *h, size_t channel, int count)
     for (int i = 0; i < count; i++)
         for (size_t c = channel; c < s->value_width; c++) {
             float sum = 0.0f;
-            for (size_t p = 0; p < s->count; p++) {
+            for (size_t p = s->hidden; p < s->count; p++) {
                 const void *page = s->values[p / ATTEND_TILE];
                 size_t at = p % ATTEND_TILE * s->value_stride + c;
                 float value =
@@ -270,6 +300,7 @@ static void weigh_head(const struct heads *h, size_t head)
     const struct attend_stretch *s = h->stretch;
     const float log2e = 1.44269504f;
     float *scores = s->scores + head * h->padded, factor = s->scale * log2e;
+    for (size_t p = 0; p < s->hidden; p++) scores[p] = -INFINITY;
     for (size_t p = s->count; p < h->padded; p++) scores[p] = -INFINITY;
     lanes best = lanes_load(scores);
     for (size_t p = LANES; p < h->padded; p += LANES)

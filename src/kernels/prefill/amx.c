@@ -331,7 +331,7 @@ static void finish_group(const struct stream *s, size_t block, size_t x, size_t 
     for (size_t pack = 0; pack < packs; pack++, x += PACK_ROWS) {
         const float *top = s->sums + pack * TILE_SUMS, *bottom = top + GROUP_SUMS / 2;
         if (gated) {
-            bf16_store_gated(gated, top, bottom, block, x);
+            bf16_store_gated(p, gated, top, bottom, block, x);
             continue;
         }
         bf16_add_results(p, top, row, x);
@@ -406,7 +406,7 @@ static void multiply(const struct matrix_product *p)
 static void multiply_gated(const struct matrix_product *p, uint16_t *packs, size_t first,
                            size_t cols)
 {
-    struct gated_packs gated = { packs, first, cols };
+    struct gated_packs gated = { packs, first, cols, p->activation };
     for (size_t x = 0; x < p->x_rows; x += block_x(p)) multiply_block_x(p, x, &gated);
 }
 

@@ -139,7 +139,7 @@ static void finish_block(const struct matrix_product *p, const struct gated_pack
     size_t row = block * BLOCK_ROWS;
     for (size_t end = x + rows; x < end; x += PACK_ROWS, sums += BLOCK_ROWS * PACK_ROWS) {
         if (gated) {
-            bf16_store_gated(gated, sums, sums + PACK_SUMS, block, x);
+            bf16_store_gated(p, gated, sums, sums + PACK_SUMS, block, x);
             continue;
         }
         bf16_add_results(p, sums, row, x);
@@ -183,7 +183,7 @@ static void multiply(const struct matrix_product *p)
 static void multiply_gated(const struct matrix_product *p, uint16_t *packs, size_t first,
                            size_t cols)
 {
-    multiply_all(p, &(struct gated_packs){ packs, first, cols });
+    multiply_all(p, &(struct gated_packs){ packs, first, cols, p->activation });
 }
 
 const struct matrix_unit NAMED(prefill_bf16) = {

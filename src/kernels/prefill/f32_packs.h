@@ -31,7 +31,10 @@ static inline void store_results(const struct matrix_product *p, const float *su
     for (size_t j = 0; j < count; j++) {
         const float *from = turned + j * BLOCK_ROWS;
         float *out = p->out[x + j] + row;
-        for (size_t r = 0; r < rows; r++) out[r] = p->add ? out[r] + from[r] : from[r];
+        for (size_t r = 0; r < rows; r++) {
+            float result = p->addends[0] ? from[r] + p->addends[0][row + r] : from[r];
+            out[r] = p->add ? out[r] + result : result;
+        }
     }
 }
 
@@ -39,15 +42,34 @@ static inline void store_results(const struct matrix_product *p, const float *su
 struct gated_packs {
     float *packs;
     size_t first, cols;
+    enum activation activation;
 };
 
-static inline void store_gated(float *pack, const float *gates)
+/* 16 rows of gate's sums, then 16 of up's; addends for each, or NULL. */
+LANES_INLINE void store_rows(float *pack, const float *sums, const float *const addends[2],
+                             enum activation activation)
 {
-    const float *ups = gates + HALF_ROWS * LANES;
-    for (size_t i = 0; i < HALF_ROWS * LANES; i += LANES) {
-        lanes g = lanes_load(gates + i);
-        lanes_store(pack + i, g * lanes_sigmoid(g) * lanes_load(ups + i));
+    for (size_t i = 0; i < HALF_ROWS; i++) {
+        lanes gate = lanes_load(sums + i * LANES), up = lanes_load(sums + (HALF_ROWS + i) * LANES);
+        if (addends[0]) gate += addends[0][i];
+        if (addends[1]) up += addends[1][i];
+        lanes_store(pack + i * LANES, lanes_gate(activation, gate, up));
     }
+}
+
+static inline void store_gated(const struct matrix_product *p, const struct gated_packs *to,
+                               const float *sums, size_t block, size_t x)
+{
+    size_t row = block * HALF_ROWS;
+    float *pack = to->packs + x * to->cols + (to->first + row) * PACK_ROWS;
+    const float *const addends[2] = { p->addends[0] ? p->addends[0] + row : NULL,
+                                      p->addends[1] ? p->addends[1] + row : NULL };
+    if (to->activation == ACTIVATION_CLAMPED)
+        store_rows(pack, sums, addends, ACTIVATION_CLAMPED);
+    else if (to->activation == ACTIVATION_GELU)
+        store_rows(pack, sums, addends, ACTIVATION_GELU);
+    else
+        store_rows(pack, sums, addends, ACTIVATION_SILU);
 }
 
 /* The sums of block `block` with the pack from `x` on. */
@@ -55,8 +77,7 @@ static inline void finish_block(const struct matrix_product *p, const struct gat
                                 const float *sums, size_t block, size_t x)
 {
     if (gated)
-        store_gated(gated->packs + x * gated->cols + (gated->first + block * HALF_ROWS) * PACK_ROWS,
-                    sums);
+        store_gated(p, gated, sums, block, x);
     else
         store_results(p, sums, block * BLOCK_ROWS, x);
 }

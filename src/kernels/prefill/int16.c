@@ -304,7 +304,7 @@ static void multiply(const struct matrix_product *p)
 static void multiply_gated(const struct matrix_product *p, uint16_t *packs, size_t first,
                            size_t cols)
 {
-    multiply_all(p, &(struct gated_packs){ (float *)(void *)packs, first, cols });
+    multiply_all(p, &(struct gated_packs){ (float *)(void *)packs, first, cols, p->activation });
 }
 
 const struct matrix_unit NAMED(prefill_int16) = {

@@ -62,17 +62,30 @@ void NAMED(softmax)(float *x, size_t n)
     for (i = 0; i < n; i++) x[i] *= scale;
 }
 
-void NAMED(silu_multiply)(float *out, const float *gate, const float *up, size_t n)
+LANES_INLINE void gate_multiply(float *out, const float *gate, const float *up, size_t n,
+                                enum activation activation)
 {
     size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        lanes g = lanes_load(gate + i);
-        lanes_store(out + i, g * lanes_sigmoid(g) * lanes_load(up + i));
-    }
-    if (i < n) {
-        lanes g = lanes_load_some(gate + i, n - i);
-        lanes_store_some(out + i, g * lanes_sigmoid(g) * lanes_load_some(up + i, n - i), n - i);
-    }
+    for (; i + LANES <= n; i += LANES)
+        lanes_store(out + i, lanes_gate(activation, lanes_load(gate + i), lanes_load(up + i)));
+    if (i == n) return;
+    lanes g = lanes_load_some(gate + i, n - i), u = lanes_load_some(up + i, n - i);
+    lanes_store_some(out + i, lanes_gate(activation, g, u), n - i);
+}
+
+void NAMED(silu_multiply)(float *out, const float *gate, const float *up, size_t n)
+{
+    gate_multiply(out, gate, up, n, ACTIVATION_SILU);
+}
+
+void NAMED(gelu_multiply)(float *out, const float *gate, const float *up, size_t n)
+{
+    gate_multiply(out, gate, up, n, ACTIVATION_GELU);
+}
+
+void NAMED(clamped_multiply)(float *out, const float *gate, const float *up, size_t n)
+{
+    gate_multiply(out, gate, up, n, ACTIVATION_CLAMPED);
 }
 
 void NAMED(sigmoid_multiply)(float *out, const float *x, const float *gate, size_t n)
@@ -97,4 +110,13 @@ void NAMED(silu)(float *x, size_t n)
         lanes v = lanes_load_some(x + i, n - i);
         lanes_store_some(x + i, v * lanes_sigmoid(v), n - i);
     }
+}
+
+void NAMED(soft_cap)(float *x, float cap, size_t n)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        lanes_store(x + i, lanes_tanh(lanes_load(x + i) / cap) * cap);
+    if (i < n)
+        lanes_store_some(x + i, lanes_tanh(lanes_load_some(x + i, n - i) / cap) * cap, n - i);
 }

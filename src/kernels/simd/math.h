@@ -56,6 +56,41 @@ LANES_INLINE lanes lanes_sigmoid(lanes x)
     return 1.0f / (1.0f + lanes_exp(-x));
 }
 
+/* Near 0, where 1 - 2 / (1 + e^2x) would lose digits, a series. */
+LANES_INLINE lanes lanes_tanh(lanes x)
+{
+    lanes square = x * x, p = lanes_all(-1382.0f / 155925.0f);
+    p = p * square + 62.0f / 2835.0f;
+    p = p * square - 17.0f / 315.0f;
+    p = p * square + 2.0f / 15.0f;
+    p = p * square - 1.0f / 3.0f;
+    lanes near = x + x * square * p;
+    lanes far = 1.0f - 2.0f / (1.0f + lanes_exp(x + x));
+    return lanes_choose(square < 0.0625f, near, far);
+}
+
+/* GELU by its tanh: ½ (1 + tanh(u)) is sigmoid(2u). */
+LANES_INLINE lanes lanes_gelu(lanes x)
+{
+    const float linear = 1.59576912f, cubic = 0.0713548163f; /* 2√(2/π), and 0.044715 of it */
+    return x * lanes_sigmoid(x * (x * x * cubic + linear));
+}
+
+LANES_INLINE lanes lanes_activate(enum activation activation, lanes x)
+{
+    return activation == ACTIVATION_GELU ? lanes_gelu(x) : x * lanes_sigmoid(x);
+}
+
+/* What the activation makes of a gate and the other half. */
+LANES_INLINE lanes lanes_gate(enum activation activation, lanes gate, lanes up)
+{
+    const float slope = 1.702f, limit = 7.0f;
+    if (activation != ACTIVATION_CLAMPED) return lanes_activate(activation, gate) * up;
+    lanes g = lanes_least(lanes_all(limit), gate); /* NaN stays NaN */
+    lanes u = lanes_greater(lanes_all(-limit), lanes_least(lanes_all(limit), up));
+    return g * lanes_sigmoid(g * slope) * (u + 1.0f);
+}
+
 /* 2^x for x ≤ 127 to about one unit in the last place; 2^0 is 1, below -126 it is 0. */
 LANES_INLINE lanes lanes_exp2(lanes x)
 {
