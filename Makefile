@@ -20,7 +20,7 @@ add_tests = grep -q test_support $(1)/build.ninja || $(MESON) configure $(1) -Dt
 run_tests = rm -f $(1)/meson-logs/testlog.json; $(MESON) test -C $(1) --print-errorlogs $(2); \
 	$(PYTHON) tools/test_summary.py $(1)
 
-.PHONY: all demo test soak agents test-arm check format asan tsan fuzz bench install deps clean help
+.PHONY: all demo test test-programs soak agents cuda-test test-arm check format asan tsan fuzz bench install deps clean help
 
 all: ## build the program and the library: build/moeflux
 	@tools/deps.sh build
@@ -37,6 +37,12 @@ test: ## build, run every test, count them
 	@ninja -C build
 	@$(call run_tests,build)
 
+test-programs:
+	@tools/deps.sh test
+	@$(call setup,build,--prefix=$(PREFIX) -Dtests=enabled)
+	@$(call add_tests,build)
+	@ninja -C build
+
 soak: ## the long tests that `make test` leaves out: before a release, or overnight
 	@tools/deps.sh test
 	@$(call setup,build,--prefix=$(PREFIX) -Dtests=enabled)
@@ -46,6 +52,9 @@ soak: ## the long tests that `make test` leaves out: before a release, or overni
 
 agents: all ## coding agents from npm (hundreds of megabytes), each with a command, against serve
 	@MOEFLUX_BUILD=build $(PYTHON) tests/server/agents.py build/moeflux
+
+cuda-test: test-programs ## what needs an NVIDIA device; the log is build/cuda-test.log
+	@$(PYTHON) tests/cuda/device.py build build/cuda-test.log || test $$? = 77
 
 test-arm: ## the kernels' tests, built for 64-bit ARM and run under qemu
 	@tools/deps.sh arm

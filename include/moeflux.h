@@ -197,15 +197,19 @@ typedef struct mf_engine mf_engine;
 typedef struct mf_engine_options {
     size_t struct_size;
     uint32_t thread_count; /* 0: one for every CPU this process may use; no more are used */
-    const char *backend;   /* "reference", "cpu"; NULL: the best one here */
-    const char *kernels;   /* a kernel set by name, as in "avx2"; NULL: the best one here */
-    mf_log_function log;   /* NULL: notes are dropped */
+    const char *backend;   /* "reference", "cpu", "cuda"; NULL: cpu */
+    const char
+        *kernels; /* a kernel set by name, as in "avx2"; of cuda "f32": prompts without tensor
+                              cores; NULL: the best one here */
+    mf_log_function log; /* NULL: notes are dropped */
     void *log_user;
     const mf_allocator *allocator; /* NULL: the C heap; copied */
     const mf_files *files;         /* NULL: POSIX; copied */
     bool profile;                  /* statistics have times by stage */
     mf_trace_function trace;       /* NULL: no events; else `profile` is true, too */
     void *trace_user;
+    uint64_t device_bytes; /* that the process may take of a device's memory, its context
+                                      included; 0: what is free */
 } mf_engine_options;
 #define MF_ENGINE_OPTIONS_INIT MF_SIZED(mf_engine_options)
 

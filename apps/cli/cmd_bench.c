@@ -638,6 +638,9 @@ static int run(const void *settings_, const struct arguments *arguments)
     if (!settings.common.threads.given) {
         settings.common.threads = (struct maybe_count){ true, mf_default_thread_count() };
     }
+    /* The ceilings are the CPU's. */
+    if (settings.common.backend && strcmp(settings.common.backend, "cuda") == 0)
+        settings.no_ceilings = true;
     problem = find_problem(&settings);
     if (problem) return usage_error(&command_bench, "%s", problem);
     if (settings.ops) {
@@ -658,8 +661,8 @@ const struct command command_bench = {
         "Shows the median over the rounds, the slowest and the fastest round, and what share of\n"
         "the machine's ceiling that is: for generated tokens, of the memory bandwidth; for a\n"
         "prompt, of the peak of its matrix unit (or of bf16 or f32 in vectors); with streamed\n"
-        "experts, of the disk. The ceilings are measured in the same run. docs/measuring.md\n"
-        "explains it.",
+        "experts, of the disk. The ceilings are measured in the same run, but not with\n"
+        "--backend cuda. docs/measuring.md explains it.",
     .examples = "  moeflux bench -p 512 -n 64 -t 2\n"
                 "  moeflux bench -m model.gguf -p 512,4096 -n 64 -d 0,8192 --plot speed.svg\n"
                 "  moeflux bench --sequences 1,2,4,8,16,32 -n 32 --plot shared.svg\n"

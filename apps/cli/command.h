@@ -15,6 +15,7 @@ struct common_settings {
     struct maybe_count context;
     struct maybe_count prompt_chunk;
     struct maybe_count memory_bytes;
+    struct maybe_count device_bytes; /* of a device's memory */
     struct maybe_count seed;
     const char *expert_mode, *read_ahead, *reader;
     bool no_checksums;

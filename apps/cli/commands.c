@@ -21,7 +21,7 @@ static const char *const expert_modes[] = { "auto", "resident", "mapped", NULL }
 static const char *const read_aheads[] = { "auto", "never", "always", NULL };
 static const char *const readers[] = { "auto", "io_uring", "threads", NULL };
 static const char *const kv_types[] = { "f32", "f16", "q8", NULL };
-static const char *const backends[] = { "reference", "cpu", NULL };
+static const char *const backends[] = { "reference", "cpu", "cuda", NULL };
 
 static const struct option common_options[] = {
     { 'm', "model", OPTION_TEXT, offsetof(struct common_settings, model), "MODEL",
@@ -39,10 +39,16 @@ static const struct option common_options[] = {
     { 0, "memory", OPTION_SIZE, offsetof(struct common_settings, memory_bytes), "SIZE",
       .help = "limit for weights, state and experts, as in 8G; default: the memory of the "
               "machine" },
+    { 0, "vram", OPTION_SIZE, offsetof(struct common_settings, device_bytes), "SIZE",
+      .help =
+          "with --backend cuda: limit for what this process takes of the device's memory, as in "
+          "8G; default: what is free there" },
     { 0, "seed", OPTION_COUNT, offsetof(struct common_settings, seed), "N",
       .help = "seed of the sampler; the same seed gives the same text" },
     { 0, "backend", OPTION_CHOICE, offsetof(struct common_settings, backend), "NAME",
-      .help = "reference (plain C, defines the result) or cpu (tuned); default: cpu",
+      .help =
+          "reference (plain C, defines the result), cpu (tuned) or cuda (an NVIDIA GPU); default: "
+          "cpu",
       .choices = backends },
     { 0, "kernels", OPTION_TEXT, offsetof(struct common_settings, kernels), "NAME",
       .help = "kernel set, as in avx2; default: the best one for this CPU" },

@@ -29,6 +29,7 @@ static mf_status open_parts(struct opened *out, const struct common_settings *se
         .backend = settings->backend,
         .kernels = settings->kernels,
         .log = pass_note,
+        .device_bytes = settings->device_bytes.value,
         .profile = settings->stats || settings->stats_json || settings->profile,
     };
     mf_model_options model = { .struct_size = sizeof model,

@@ -1,6 +1,7 @@
 /* engine.c: mf_engine_*: threads, kernels, allocator, files. */
 #include "api/handles.h"
 
+#include "backend/cuda/cuda.h"
 #include "base/status.h"
 #include "kernels/select.h"
 
@@ -9,18 +10,39 @@ const char *mf_version(void)
     return MOEFLUX_VERSION;
 }
 
-/* "reference" is the plain f32 arithmetic, "cpu" the tuned one.  Without a name the reference uses
- * the generic set and the tuned arithmetic the best set for this machine. */
+/* "reference" is the plain f32 arithmetic, "cpu" the tuned one, "cuda" a device's.  Without a name the
+ * reference uses the generic set and the tuned arithmetic the best set for this machine. */
 static mf_status choose_kernels(mf_engine *engine, const mf_engine_options *options, mf_error *why)
 {
     const char *backend = options->backend ? options->backend : "cpu";
     engine->exact = strcmp(backend, "reference") == 0;
-    if (!engine->exact && strcmp(backend, "cpu") != 0)
+    engine->cuda = strcmp(backend, "cuda") == 0;
+    if (!engine->exact && !engine->cuda && strcmp(backend, "cpu") != 0)
         return fail(why, MF_ERR_ARGUMENT,
-                    "the backend \"%.32s\" is not known; there are reference and cpu", backend);
+                    "the backend \"%.32s\" is not known; there are reference, cpu and cuda",
+                    backend);
     const char *name = options->kernels;
     if (!name && engine->exact) name = "generic";
+    if (engine->cuda && name) {
+        if (strcmp(name, "f32") != 0)
+            return fail(why, MF_ERR_ARGUMENT,
+                        "the backend cuda has no kernels \"%.32s\"; there are f32, which computes "
+                        "prompts without tensor cores",
+                        name);
+        engine->exact = true;
+        name = NULL;
+    }
     return kernels_choose(&engine->kernels, &engine->machine, name, why);
+}
+
+static mf_status open_backend(mf_engine *engine, const mf_engine_options *options, mf_error *why)
+{
+    struct cuda_options cuda = { .allocator = &engine->allocator,
+                                 .exact = engine->exact,
+                                 .device_bytes = options->device_bytes };
+    if (engine->cuda) return backend_cuda_new(&engine->backend, &cuda, why);
+    return backend_cpu_new(&engine->backend, &engine->allocator, engine->pool, engine->kernels,
+                           engine->exact, why);
 }
 
 /* More threads than CPUs only wait for each other.  A count that no pool takes is left to it to
@@ -56,9 +78,7 @@ mf_status mf_engine_open(mf_engine **out, const mf_engine_options *options, mf_e
     unsigned threads = choose_threads(engine, options->thread_count);
     status = choose_kernels(engine, options, why);
     if (status == MF_OK) status = thread_pool_new(&engine->pool, &engine->allocator, threads, why);
-    if (status == MF_OK)
-        status = backend_cpu_new(&engine->backend, &engine->allocator, engine->pool,
-                                 engine->kernels, engine->exact, why);
+    if (status == MF_OK) status = open_backend(engine, options, why);
     if (status == MF_OK && (options->profile || options->trace))
         status = tracer_new(&engine->tracer,
                             &(struct tracer_options){ .allocator = &engine->allocator,
@@ -93,7 +113,8 @@ uint32_t mf_engine_thread_count(const mf_engine *engine)
 
 const char *mf_engine_kernels(const mf_engine *engine)
 {
-    return engine ? engine->kernels->name : NULL;
+    if (!engine) return NULL;
+    return engine->cuda ? engine->exact ? "cuda f32" : "cuda" : engine->kernels->name;
 }
 
 void mf_engine_flush_trace(mf_engine *engine)

@@ -21,6 +21,7 @@ struct mf_engine {
     struct backend *backend;
     const struct kernels *kernels;
     bool exact;            /* the reference's arithmetic */
+    bool cuda;             /* the backend is a device */
     struct tracer *tracer; /* NULL: none was asked for */
     /* Held while sequences compute: pool, backend scratch and expert store have one
      * user at a time.  The reader of experts has a lock of its own

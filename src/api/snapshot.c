@@ -32,7 +32,7 @@ mf_status api_identify(struct snapshot_identity *out, mf_model *model, mf_error 
     if (status != MF_OK) return status;
     memset(out, 0, sizeof *out);
     snprintf(arithmetic, sizeof arithmetic, "%s%s/%u/%s", engine->exact ? "reference/" : "",
-             engine->kernels->name, model->model.config.experts_per_token,
+             engine->cuda ? "cuda" : engine->kernels->name, model->model.config.experts_per_token,
              kv_format_name(model->kv_format));
     memcpy(out->model, model->fingerprint, sizeof out->model);
     memcpy(out->arithmetic, arithmetic, min_size(strlen(arithmetic), sizeof out->arithmetic));

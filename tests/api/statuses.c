@@ -242,6 +242,20 @@ static mf_status busy(void)
     return status;
 }
 
+/* Most machines have no device.  Where there is one, nothing that it computes can be made to fail. */
+static mf_status device(void)
+{
+    mf_engine *other;
+    mf_engine_options options = MF_ENGINE_OPTIONS_INIT;
+    options.backend = "cuda";
+    mf_status status = mf_engine_open(&other, &options, &why);
+    mf_engine_close(other);
+    if (status != MF_OK) return status;
+    fprintf(stderr, "SKIPPED: a CUDA device is here, so MF_ERR_DEVICE is not provoked\n");
+    why = (mf_error){ .status = MF_ERR_DEVICE, .text = "skipped" };
+    return MF_ERR_DEVICE;
+}
+
 static const struct {
     mf_status status;
     mf_status (*provoke)(void);
@@ -263,6 +277,7 @@ static const struct {
     { MF_ERR_POOL_FULL, pool_full },
     { MF_ERR_NO_CHECKPOINT, no_checkpoint },
     { MF_ERR_BUSY, busy },
+    { MF_ERR_DEVICE, device },
 };
 enum { PROVOKED = sizeof provoked / sizeof *provoked };
 

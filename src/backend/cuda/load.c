@@ -1,0 +1,67 @@
+/* load.c: finds the plugin beside the library, or where it is installed. */
+#include "backend/cuda/cuda.h"
+
+#include "base/status.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+
+static const char plugin_name[] = "moeflux-cuda.so";
+
+/* The directory of the object that this function is in: the library's, or the program's. */
+static bool own_directory(char *out, size_t capacity)
+{
+    Dl_info info;
+    if (!dladdr((const void *)plugin_name, &info) || !info.dli_fname) return false;
+    const char *slash = strrchr(info.dli_fname, '/');
+    int length = slash ? (int)(slash - info.dli_fname) : 1;
+    int written = snprintf(out, capacity, "%.*s", length, slash ? info.dli_fname : ".");
+    return written > 0 && (size_t)written < capacity;
+}
+
+static void *open_plugin(mf_error *why)
+{
+    /* Beside the program or installed below the library; two levels up for the build's own tests. */
+    static const char *const places[] = { "%s/%s", "%s/moeflux/%s", "%s/../%s", "%s/../../%s" };
+    char directory[4096], path[4200];
+    void *handle = NULL;
+    for (size_t i = 0; !handle && i < COUNT_OF(places); i++) {
+        if (!own_directory(directory, sizeof directory)) break;
+        snprintf(path, sizeof path, places[i], directory, plugin_name);
+        handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    }
+    if (!handle) {
+        snprintf(path, sizeof path, "%s/moeflux/%s", MOEFLUX_LIBRARY_DIRECTORY, plugin_name);
+        handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    }
+    if (!handle) (void)fail(why, MF_ERR_DEVICE, "the backend cuda cannot be loaded: %s", dlerror());
+    return handle;
+}
+
+/* NULL: *why says why there is none. */
+static const struct cuda_plugin *find_plugin(mf_error *why)
+{
+    void *handle = open_plugin(why);
+    if (!handle) return NULL;
+    const struct cuda_plugin *plugin = dlsym(handle, "cuda_plugin");
+    dlclose(handle); /* it stays: RTLD_NODELETE */
+    if (plugin && strcmp(plugin->version, MOEFLUX_VERSION) == 0 &&
+        plugin->table_bytes == sizeof(struct backend_functions))
+        return plugin;
+    (void)fail(why, MF_ERR_DEVICE, "%s is not of this version of moeflux, which is %s", plugin_name,
+               MOEFLUX_VERSION);
+    return NULL;
+}
+
+mf_status backend_cuda_new(struct backend **out, const struct cuda_options *options, mf_error *why)
+{
+    const struct cuda_plugin *plugin = find_plugin(why);
+    *out = NULL;
+    return plugin ? plugin->open(out, options, why) : MF_ERR_DEVICE;
+}
+
+mf_status backend_cuda_describe(struct cuda_device *out, mf_error *why)
+{
+    const struct cuda_plugin *plugin = find_plugin(why);
+    return plugin ? plugin->describe(out, why) : MF_ERR_DEVICE;
+}
