@@ -85,6 +85,7 @@ typedef struct mf_description_info {
     /* Of the packed layout what it was made from; else NULL. */
     const char *packed_layout, *packed_name, *packed_kind, *packed_fingerprint;
     const char *packed_experts, *packed_rest;
+    uint64_t header_bytes; /* of the first file: what lies before its tensors; 0: it has none */
 } mf_description_info;
 #define MF_DESCRIPTION_INFO_INIT MF_SIZED(mf_description_info)
 
@@ -99,9 +100,13 @@ MF_API mf_status mf_description_get(mf_description_info *out, const mf_descripti
 MF_API mf_status mf_description_get_shape(mf_model_shape *out, const mf_description *description,
                                           mf_error *why);
 
-/* Scales and biases of a matrix are bytes of it, not tensors. */
+/* Whether all its files can be read past the page cache. */
+MF_API bool mf_description_is_direct(const mf_description *description);
+
+/* Scales and biases of a matrix are bytes of it, not tensors.  `rows` of matrices: 0 of tensors that
+ * the model does not use. */
 typedef struct mf_tensor_sum {
-    uint64_t tensors, parameters, bytes;
+    uint64_t tensors, parameters, bytes, rows;
 } mf_tensor_sum;
 
 /* Over the class and the format; -1: over all of them. */
@@ -145,6 +150,7 @@ typedef struct mf_plan {
     uint64_t experts_in_memory, expert_count;
     char expert_mode[16];    /* "resident", "mapped", "streamed" */
     uint64_t position_bytes; /* that a token adds to its sequence's keys and values */
+    uint32_t chunk_rows;     /* of a prompt in one step, at most */
 } mf_plan;
 #define MF_PLAN_INIT MF_SIZED(mf_plan)
 
@@ -336,6 +342,34 @@ MF_API mf_status mf_ceilings_measure(mf_ceilings *ceilings, uint32_t thread_coun
 MF_API mf_status mf_ceilings_measure_disk(mf_ceilings *ceilings, const mf_model *model,
                                           mf_error *why);
 
+/* The same of a file, at least a MiB long, and of the files that a description lists. */
+MF_API mf_status mf_ceilings_measure_file(mf_ceilings *ceilings, const char *path, mf_error *why);
+MF_API mf_status mf_ceilings_measure_files(mf_ceilings *ceilings, const mf_description *description,
+                                           mf_error *why);
+
+/* How fast an engine computes with weights of a format, measured on wide experts (rows of 2048
+ * numbers, a hidden row of 768) and on narrow ones, because a row takes time of its own; per
+ * second, 0: not measured.  Measuring again only raises a figure. */
+enum { MF_RATE_POINTS = 4 };
+enum { MF_RATE_WIDTH = 2048, MF_RATE_HIDDEN = 768, MF_RATE_NARROW = 256 /* both */ };
+typedef struct mf_format_rates {
+    size_t struct_size;
+    double decode_bytes;                /* of weights that one generated row is multiplied with */
+    double prompt_rows[MF_RATE_POINTS]; /* rows of a prompt for each expert, ascending, … */
+    double
+        prompt_flops[MF_RATE_POINTS]; /* … and operations with that many; a multiply-add is two */
+    double narrow_decode_bytes, narrow_prompt_flops[MF_RATE_POINTS]; /* of narrow experts */
+} mf_format_rates;
+#define MF_FORMAT_RATES_INIT MF_SIZED(mf_format_rates)
+
+/* Half a second on a fast machine, and a quarter of a GiB.  MF_ERR_ARGUMENT: nothing computes
+ * with the format. */
+MF_API mf_status mf_format_rates_measure(mf_format_rates *rates, mf_engine *engine, uint32_t format,
+                                         mf_error *why);
+
+/* Seconds of a layer of one row beside its products: barriers and small operations. */
+MF_API mf_status mf_layer_seconds_measure(double *seconds, mf_engine *engine, mf_error *why);
+
 /* The memory alone, again and again while other work is timed: on a shared machine its bandwidth
  * of one minute says little about the next. */
 typedef struct mf_memory_probe mf_memory_probe;
@@ -358,6 +392,40 @@ typedef struct mf_workload {
 #define MF_WORKLOAD_INIT MF_SIZED(mf_workload)
 
 MF_API mf_status mf_model_workload(mf_workload *out, const mf_model *model, mf_error *why);
+
+/* The same from the headers alone, weights as they are stored.  `kv_type` as in mf_model_options; MF_ERR_UNSUPPORTED: the
+ * model cannot be run. */
+MF_API mf_status mf_description_workload(mf_workload *out, const mf_description *description,
+                                         const char *kv_type, mf_error *why);
+
+/* Kernel set `index` that runs on this machine, the best one first; NULL: there are no more. */
+MF_API const char *mf_kernel_set_at(uint32_t index);
+
+/* What this process may use of the machine. */
+typedef struct mf_machine_limits {
+    size_t struct_size;
+    uint32_t cores;        /* of its affinity */
+    double cpu_quota;      /* of its control groups, in CPUs; 0: none */
+    uint64_t memory_bytes; /* likewise; 0: none */
+} mf_machine_limits;
+#define MF_MACHINE_LIMITS_INIT MF_SIZED(mf_machine_limits)
+MF_API mf_status mf_machine_get_limits(mf_machine_limits *out, mf_error *why);
+
+/* The device that the backend "cuda" computes on. */
+typedef struct mf_device_description {
+    size_t struct_size;
+    char name[256];          /* "NVIDIA H200" */
+    int32_t major, minor;    /* its compute capability */
+    int32_t driver, runtime; /* versions of CUDA, as in 13000 for 13.0 */
+    uint64_t total_bytes, free_bytes;
+} mf_device_description;
+#define MF_DEVICE_DESCRIPTION_INIT MF_SIZED(mf_device_description)
+
+/* MF_ERR_DEVICE: there is none that can be used; the text says why. */
+MF_API mf_status mf_device_describe(mf_device_description *out, mf_error *why);
+
+/* Whether the library was built with io_uring; the system may refuse it all the same. */
+MF_API bool mf_built_with_io_uring(void);
 
 /* Threads of an engine whose options leave the number open: one for every core that this process
  * may use. */

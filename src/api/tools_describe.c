@@ -3,7 +3,9 @@
 
 #include "api/handles.h"
 #include "base/status.h"
+#include "io/async_read.h"
 #include "tools/description.h"
+#include "tools/workload.h"
 
 struct mf_description {
     struct description description;
@@ -64,6 +66,16 @@ static void fill_packed(mf_description_info *info, const struct description *d)
     info->packed_rest = origin->rest;
 }
 
+static uint64_t header_bytes(const struct tensor_directory *directory)
+{
+    uint64_t first = UINT64_MAX;
+    for (size_t t = 0; t < directory->count; t++) {
+        const struct tensor *tensor = &directory->tensors[t];
+        if (tensor->file == 0 && tensor->offset < first) first = tensor->offset;
+    }
+    return first == UINT64_MAX ? 0 : first;
+}
+
 mf_status mf_description_get(mf_description_info *out, const mf_description *description,
                              mf_error *why)
 {
@@ -84,6 +96,7 @@ mf_status mf_description_get(mf_description_info *out, const mf_description *des
         .parameters = counts.total,
         .expert_parameters = counts.experts,
         .active_parameters = counts.active,
+        .header_bytes = header_bytes(d->directory),
     };
     if (d->supported) {
         struct token_bytes bytes = description_token_bytes(d);
@@ -106,6 +119,15 @@ mf_status mf_description_get_shape(mf_model_shape *out, const mf_description *de
     return api_statistics_out(out, &shape, sizeof shape, "MF_MODEL_SHAPE_INIT", why);
 }
 
+bool mf_description_is_direct(const mf_description *description)
+{
+    if (!description) return false;
+    const struct tensor_directory *directory = description->description.directory;
+    for (size_t i = 0; i < directory->file_count; i++)
+        if (async_read_alignment(&directory->files[i]) <= 1) return false;
+    return directory->file_count > 0;
+}
+
 mf_tensor_sum mf_description_sum(const mf_description *description, int tensor_class, int format)
 {
     if (!description) return (mf_tensor_sum){ 0 };
@@ -121,4 +143,30 @@ bool mf_description_unknown(const mf_description *description, size_t index, mf_
     out->format = mf_format_name((uint32_t)tensor->format);
     tensor_shape_text(tensor, out->shape, sizeof out->shape);
     return true;
+}
+
+mf_status mf_description_workload(mf_workload *out, const mf_description *description,
+                                  const char *kv_type, mf_error *why)
+{
+    int kv_format = kv_type ? KV_F32 : KV_F16;
+    mf_workload whole;
+    if (!out) return api_missing(why, "out");
+    if (!description) return api_missing(why, "description");
+    const struct description *d = &description->description;
+    if (!d->supported) return fail(why, MF_ERR_UNSUPPORTED, "%s", d->problem);
+    while (kv_type && kv_format <= KV_Q8 &&
+           strcmp(kv_type, kv_format_name((enum kv_format)kv_format)) != 0)
+        kv_format++;
+    if (kv_format > KV_Q8)
+        return fail(why, MF_ERR_ARGUMENT, "the key/value type \"%.32s\" is not known", kv_type);
+    workload_count(&whole, &d->model, (enum kv_format)kv_format);
+    return api_statistics_out(out, &whole, sizeof whole, "MF_WORKLOAD_INIT", why);
+}
+
+mf_status mf_ceilings_measure_files(mf_ceilings *ceilings, const mf_description *description,
+                                    mf_error *why)
+{
+    if (!ceilings) return api_missing(why, "ceilings");
+    if (!description) return api_missing(why, "description");
+    return tools_measure_files(ceilings, description->description.directory, why);
 }

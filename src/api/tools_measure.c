@@ -51,6 +51,32 @@ mf_status mf_ceilings_measure_disk(mf_ceilings *ceilings, const mf_model *model,
     return api_statistics_out(ceilings, &whole, sizeof whole, "MF_CEILINGS_INIT", why);
 }
 
+mf_status mf_ceilings_measure_file(mf_ceilings *ceilings, const char *path, mf_error *why)
+{
+    mf_ceilings whole;
+    struct file file;
+    mf_status status = begin(&whole, ceilings, why);
+    if (status != MF_OK) return status;
+    if (!path) return api_missing(why, "path");
+    status = file_open(&file, &files_posix, path, why);
+    if (status != MF_OK) return status;
+    status = ceilings_measure_disk(&whole, &file, 1, why);
+    file_close(&file);
+    if (status != MF_OK) return status;
+    return api_statistics_out(ceilings, &whole, sizeof whole, "MF_CEILINGS_INIT", why);
+}
+
+mf_status tools_measure_files(mf_ceilings *ceilings, const struct tensor_directory *directory,
+                              mf_error *why)
+{
+    mf_ceilings whole;
+    mf_status status = begin(&whole, ceilings, why);
+    if (status != MF_OK) return status;
+    status = ceilings_measure_disk(&whole, directory->files, directory->file_count, why);
+    if (status != MF_OK) return status;
+    return api_statistics_out(ceilings, &whole, sizeof whole, "MF_CEILINGS_INIT", why);
+}
+
 mf_status mf_memory_probe_open(mf_memory_probe **out, uint32_t thread_count, mf_error *why)
 {
     if (!out) return api_missing(why, "out");

@@ -67,6 +67,7 @@ static mf_status plan(mf_plan *out, mf_model *model, const mf_plan_options *opti
     if (status == MF_OK) status = engine_room_bytes(&model->room.bytes, &parts, *sizes, why);
     if (status != MF_OK) return status;
     out->context_length = sizes->context_length;
+    out->chunk_rows = sizes->chunk_rows;
     out->engine_bytes = model->room.bytes;
     out->sequence_bytes = api_pool_bytes(model); /* of one */
     arena_init(&arena, &engine->allocator);

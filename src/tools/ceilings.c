@@ -289,7 +289,10 @@ static mf_status read_for(struct disk *disk, double *rate, double seconds, mf_er
 mf_status ceilings_measure_disk(mf_ceilings *ceilings, const struct file *files, size_t file_count,
                                 mf_error *why)
 {
-    struct disk disk = { .files = files, .file_count = file_count, .state = 1 };
+    /* Other places at every call: those of the last one may be in a cache below the system's. */
+    struct disk disk = { .files = files,
+                         .file_count = file_count,
+                         .state = (uint64_t)(clock_seconds() * 1e9) };
     struct async_reader_options options = { .allocator = &allocator_heap,
                                             .files = files,
                                             .file_count = file_count,

@@ -70,6 +70,7 @@ static void count(struct description *i, mf_tensor_class class, enum format form
     share->tensors += more.tensors;
     share->parameters += more.parameters;
     share->bytes += more.bytes;
+    share->rows += more.rows;
 }
 
 static uint64_t bytes_of(const struct tensor *tensor)
@@ -84,6 +85,7 @@ static void count_resident(struct description *i)
     for (size_t o = 0; o < weights->origin_count; o++) {
         const struct weight_origin *origin = &weights->origins[o];
         mf_tensor_sum share = { .tensors = 1,
+                                .rows = origin->shape.rows,
                                 .parameters = origin->shape.rows * origin->shape.cols,
                                 .bytes = bytes_of(origin->values) + bytes_of(origin->scales) +
                                          bytes_of(origin->biases) };
@@ -112,6 +114,7 @@ static void count_experts(struct description *i)
         for (int part = 0; part < EXPERT_PARTS; part++) {
             const struct expert_matrix *m = &i->model.weights.layers[l].experts[part];
             mf_tensor_sum share = { .tensors = 1,
+                                    .rows = m->shape.rows * config->experts,
                                     .parameters = m->shape.rows * m->shape.cols * config->experts,
                                     .bytes = expert_matrix_own_bytes(m) * config->experts };
             count(i, MF_TENSORS_EXPERTS, m->shape.format, share);
@@ -135,7 +138,9 @@ static void count_rest(struct description *i)
     for (size_t t = 0; t < i->directory->count; t++) {
         const struct tensor *tensor = &i->directory->tensors[t];
         bool extra = i->supported && weights_is_extra(tensor->name, i->model.config.layer_count);
-        mf_tensor_sum share = { 1, number_count(tensor), tensor->bytes };
+        mf_tensor_sum share = { .tensors = 1,
+                                .parameters = number_count(tensor),
+                                .bytes = tensor->bytes };
         if (i->supported && tensor->used) continue;
         count(i, extra ? MF_TENSORS_EXTRA : MF_TENSORS_UNKNOWN, tensor->format, share);
     }
@@ -152,6 +157,7 @@ mf_tensor_sum description_sum(const struct description *description, int tensor_
             sum.tensors += share->tensors;
             sum.parameters += share->parameters;
             sum.bytes += share->bytes;
+            sum.rows += share->rows;
         }
     }
     return sum;

@@ -127,6 +127,103 @@ static void shape_of_a_description_is_that_of_the_model(void **state)
     mf_engine_close(engine);
 }
 
+static void workload_of_a_description_is_that_of_the_model(void **state)
+{
+    mf_workload described = MF_WORKLOAD_INIT, opened = MF_WORKLOAD_INIT;
+    mf_description *description;
+    mf_model_options options = MF_MODEL_OPTIONS_INIT;
+    mf_engine *engine;
+    mf_model *model;
+    mf_error why;
+    (void)state;
+    options.kv_type = "q8";
+    assert_int_equal(mf_description_open(&description, pebble(), NULL), MF_OK);
+    assert_int_equal(mf_description_workload(&described, description, "q8", NULL), MF_OK);
+    assert_int_equal(mf_engine_open(&engine, NULL, NULL), MF_OK);
+    assert_int_equal(mf_model_open(&model, engine, pebble(), &options, NULL), MF_OK);
+    mf_model_workload(&opened, model, NULL);
+    assert_true(described.weight_bytes <= opened.weight_bytes); /* small ones are loaded as f32 */
+    assert_true(described.weight_bytes > opened.weight_bytes * 9 / 10);
+    opened.weight_bytes = described.weight_bytes;
+    assert_memory_equal(&described, &opened, sizeof opened);
+    assert_int_equal(mf_description_workload(&described, description, "f15", &why),
+                     MF_ERR_ARGUMENT);
+    assert_non_null(strstr(why.text, "f15"));
+    mf_model_close(model);
+    mf_engine_close(engine);
+    mf_description_close(description);
+}
+
+/* ------------------------------------------------------------------- rates */
+
+static uint32_t format_named(const char *name)
+{
+    uint32_t f = 0;
+    while (f < mf_format_count() && strcmp(mf_format_name(f), name) != 0) f++;
+    return f;
+}
+
+static void rates_of_formats_are_measured(void **state)
+{
+    mf_engine_options options = MF_ENGINE_OPTIONS_INIT;
+    mf_format_rates rates = MF_FORMAT_RATES_INIT, again = MF_FORMAT_RATES_INIT;
+    mf_engine *engine;
+    mf_error why;
+    double seconds = 0;
+    (void)state;
+    options.thread_count = 1;
+    assert_int_equal(mf_engine_open(&engine, &options, NULL), MF_OK);
+    assert_int_equal(mf_format_rates_measure(&rates, engine, format_named("Q4_K"), NULL), MF_OK);
+    assert_true(rates.decode_bytes > 0 && rates.narrow_decode_bytes > 0);
+    for (int i = 0; i < MF_RATE_POINTS; i++) {
+        assert_true(rates.prompt_flops[i] > 0 && rates.narrow_prompt_flops[i] > 0);
+        assert_true(i == 0 || rates.prompt_rows[i] > rates.prompt_rows[i - 1]);
+    }
+    again = rates;
+    again.decode_bytes = 1e18; /* measuring again only raises a figure */
+    assert_int_equal(mf_format_rates_measure(&again, engine, format_named("Q4_K"), NULL), MF_OK);
+    assert_true(again.decode_bytes == 1e18);
+    assert_int_equal(mf_format_rates_measure(&rates, engine, format_named("I32"), &why),
+                     MF_ERR_ARGUMENT);
+    assert_string_equal(why.text, "nothing computes with I32");
+    assert_int_equal(mf_format_rates_measure(&rates, engine, mf_format_count() - 1, &why),
+                     MF_ERR_ARGUMENT);
+    assert_int_equal(mf_layer_seconds_measure(&seconds, engine, NULL), MF_OK);
+    assert_true(seconds > 0 && seconds < 1);
+    mf_engine_close(engine);
+}
+
+static void kernel_sets_are_listed(void **state)
+{
+    mf_engine *engine;
+    uint32_t count = 0;
+    (void)state;
+    while (mf_kernel_set_at(count)) count++;
+    assert_true(count >= 1);
+    assert_string_equal(mf_kernel_set_at(count - 1), "generic");
+    assert_int_equal(mf_engine_open(&engine, NULL, NULL), MF_OK);
+    assert_string_equal(mf_kernel_set_at(0), mf_engine_kernels(engine));
+    mf_engine_close(engine);
+}
+
+static void disks_of_files_are_measured(void **state)
+{
+    mf_ceilings ceilings = MF_CEILINGS_INIT;
+    mf_description *description;
+    char path[4200];
+    mf_error why;
+    (void)state;
+    snprintf(path, sizeof path, "%s/model-00001-of-00002.safetensors", pebble());
+    assert_int_equal(mf_ceilings_measure_file(&ceilings, path, NULL), MF_OK);
+    assert_true(ceilings.disk_bytes > 0);
+    assert_int_equal(mf_description_open(&description, pebble(), NULL), MF_OK);
+    assert_int_equal(mf_ceilings_measure_files(&ceilings, description, NULL), MF_OK);
+    assert_true(ceilings.disk_bytes > 0);
+    mf_description_close(description);
+    assert_int_equal(mf_ceilings_measure_file(&ceilings, "/nonexistent/file", &why), MF_ERR_IO);
+    assert_non_null(strstr(why.text, "/nonexistent/file"));
+}
+
 /* ------------------------------------------------------------------ routes */
 
 struct memory {
@@ -219,6 +316,10 @@ int main(void)
         cmocka_unit_test(wrong_arguments_are_refused),
         cmocka_unit_test(plan_itemises_memory),
         cmocka_unit_test(shape_of_a_description_is_that_of_the_model),
+        cmocka_unit_test(workload_of_a_description_is_that_of_the_model),
+        cmocka_unit_test(rates_of_formats_are_measured),
+        cmocka_unit_test(kernel_sets_are_listed),
+        cmocka_unit_test(disks_of_files_are_measured),
         cmocka_unit_test(recorded_routes_can_be_replayed),
         cmocka_unit_test(rehearsal_leaves_the_sequence_as_it_was),
     };
