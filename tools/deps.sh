@@ -20,6 +20,7 @@ library libpcre2-8 libpcre2-dev
 library libutf8proc libutf8proc-dev
 library libxxhash libxxhash-dev
 library libedit libedit-dev
+library libcurl libcurl4-openssl-dev
 library libmicrohttpd libmicrohttpd-dev
 library liburing liburing-dev
 library libzstd libzstd-dev

@@ -2,6 +2,7 @@
 #include "command.h"
 #include "json_lines.h"
 #include "model_path.h"
+#include "pulling.h"
 #include "shown.h"
 #include "terminal.h"
 
@@ -16,6 +17,8 @@ struct inspect_settings {
 static const struct option options[] = {
     { 0, "json", OPTION_FLAG, offsetof(struct inspect_settings, json), NULL,
       .help = "one JSON object instead of a table" },
+    { 'y', "yes", OPTION_FLAG, offsetof(struct inspect_settings, common.yes), NULL,
+      .help = "download the model if it is not here, without asking; see `moeflux pull`" },
 };
 
 static const struct option_group groups[] = { { "options", options, COUNT_OF(options), 0 } };
@@ -354,6 +357,8 @@ static int run(const void *settings_, const struct arguments *arguments)
     if (arguments->count && common->model) {
         return usage_error(&command_inspect, "the model is named twice");
     }
+    int code = pulling_offer(common, model, NULL);
+    if (code != EXIT_DONE) return code;
     status = model_path_resolve(path, model, &why);
     if (status == MF_OK) status = inspect(&inspection, path, common, &why);
     if (status == MF_OK && settings->json) print_json(&inspection);

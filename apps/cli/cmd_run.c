@@ -1,6 +1,7 @@
 /* `moeflux run`: answers a prompt, or chats in the terminal. */
 #include "chat_loop.h"
 #include "model_path.h"
+#include "pulling.h"
 #include "runner.h"
 #include "statistics.h"
 
@@ -62,6 +63,8 @@ static const struct option options[] = {
       .help = "what --cache-dir may take; default: 20G" },
     { 'q', "quiet", OPTION_FLAG, offsetof(struct run_settings, quiet), NULL,
       .help = "no statistics line at the end" },
+    { 'y', "yes", OPTION_FLAG, offsetof(struct run_settings, common.yes), NULL,
+      .help = "download the model if it is not here, without asking; see `moeflux pull`" },
 };
 
 static const struct option_group groups[] = {
@@ -277,14 +280,16 @@ static int run_model(const struct run_settings *settings, const struct arguments
     mf_error why = { .text = "" };
 
     changed.common.model = arguments->values[0];
-    if (model_path_resolve(path, changed.common.model, &why) != MF_OK) {
-        report(&why);
+    bool declined = false;
+    int code = pulling_offer(&changed.common, changed.common.model, &declined);
+    if (code == EXIT_DONE && model_path_resolve(path, changed.common.model, &why) != MF_OK)
+        code = report(&why);
+    if (code == EXIT_FAILED && !declined) {
         fputs("moeflux: the first argument is taken for a model; -p gives a prompt that looks like "
               "one\n",
               stderr);
-        return EXIT_FAILED;
     }
-    return run(&changed, &rest);
+    return code == EXIT_DONE ? run(&changed, &rest) : code;
 }
 
 static int run(const void *settings_, const struct arguments *arguments)
@@ -306,6 +311,8 @@ static int run(const void *settings_, const struct arguments *arguments)
         return usage_error(&command_run, "%s needs --tools",
                            settings->tool_choice ? "--tool-choice" : "--one-call");
     }
+    int code = pulling_offer(&settings->common, settings->common.model, NULL);
+    if (code != EXIT_DONE) return code;
     terminal_probe(&terminal);
     if (!has_prompt && terminal.in && terminal.out) return run_chat(settings);
     return run_prompt(settings, arguments);

@@ -2,6 +2,7 @@
 #include "command.h"
 #include "model_path.h"
 #include "opened.h"
+#include "pulling.h"
 #include "terminal.h"
 
 #include "common/basics.h"
@@ -79,6 +80,8 @@ static const struct option options[] = {
       .help = "write a line to stderr for each answer, without texts" },
     { 0, "log-prompts", OPTION_FLAG, offsetof(struct serve_settings, log_prompts), NULL,
       .help = "write prompts to stderr, for debugging" },
+    { 'y', "yes", OPTION_FLAG, offsetof(struct serve_settings, common.yes), NULL,
+      .help = "download the model if it is not here, without asking; see `moeflux pull`" },
 };
 
 static const struct option_group groups[] = {
@@ -319,6 +322,12 @@ static int run(const void *settings_, const struct arguments *arguments)
     keep_heap_small();
     (void)arguments;
     mf_status status = fill_options(&given, settings, &keys, &why);
+    int code = status == MF_OK ? pulling_offer(&settings->common, settings->common.model, NULL)
+                               : EXIT_DONE;
+    if (code != EXIT_DONE) {
+        free(keys.text);
+        return code;
+    }
     if (status == MF_OK) status = run_server(settings, &given, &why);
     free(keys.text);
     return status == MF_OK ? EXIT_DONE : report(&why);

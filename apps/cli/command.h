@@ -26,6 +26,7 @@ struct common_settings {
     bool stats, stats_json, profile;
     const char *trace;  /* file, or NULL */
     uint32_t sequences; /* that the command will use at a time; 0: one */
+    bool yes;           /* a model that is not here may be downloaded */
 };
 
 enum { COMMAND_GROUPS = 4 };
@@ -50,6 +51,10 @@ struct command {
     X(serve)                                                                                       \
     X(connect)                                                                                     \
     X(batch)                                                                                       \
+    X(pull)                                                                                        \
+    X(list)                                                                                        \
+    X(show)                                                                                        \
+    X(rm)                                                                                          \
     X(cache)                                                                                       \
     X(inspect)                                                                                     \
     X(convert)                                                                                     \

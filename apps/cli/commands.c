@@ -25,8 +25,9 @@ static const char *const backends[] = { "reference", "cpu", "cuda", NULL };
 
 static const struct option common_options[] = {
     { 'm', "model", OPTION_TEXT, offsetof(struct common_settings, model), "MODEL",
-      .help = "checkpoint directory, GGUF file, or org/name in the local Hugging Face cache; "
-              "without it the embedded model" },
+      .help = "checkpoint directory, GGUF file, or org/name[:QUANT] in the local Hugging Face "
+              "cache (see "
+              "`moeflux pull`); without it the embedded model" },
     { 't', "threads", OPTION_COUNT, offsetof(struct common_settings, threads), "N",
       .help = "threads; default: one for every core", .low = 1, .high = 1024 },
     { 'c', "context", OPTION_COUNT, offsetof(struct common_settings, context), "N",

@@ -1,6 +1,8 @@
 #include "model_path.h"
 
 #include "common/error.h"
+#include "hub/local.h"
+#include "hub/settings.h"
 #include "moeflux_tools.h"
 
 #include <ctype.h>
@@ -57,30 +59,28 @@ static mf_status find_embedded(char *out, mf_error *why)
 
 /* ------------------------------------------------------- Hugging Face cache */
 
-/* As the Hugging Face tools look for it: HF_HUB_CACHE, HF_HOME/hub,
- * XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub; "" where none of them is set. */
-static mf_status cache_directory(char *out, mf_error *why)
+bool model_path_is_name(struct hub_name *out, const char *model)
 {
-    static const struct {
-        const char *variable, *below;
-    } places[] = {
-        { "HF_HUB_CACHE", "." },
-        { "HF_HOME", "hub" },
-        { "XDG_CACHE_HOME", "huggingface/hub" },
-        { "HOME", ".cache/huggingface/hub" },
-    };
+    struct stat info;
 
-    for (size_t i = 0; i < COUNT_OF(places); i++) {
-        const char *base = getenv(places[i].variable);
-        if (!base || !*base) continue;
-        if (strcmp(places[i].below, ".") != 0) {
-            return path_join_to(out, base, places[i].below, why);
-        }
-        if ((size_t)snprintf(out, PATH_CAPACITY, "%s", base) < PATH_CAPACITY) return MF_OK;
-        return fail(why, MF_ERR_ARGUMENT, "%s is too long a path", places[i].variable);
+    return model && stat(model, &info) != 0 && hub_name_parse(out, model);
+}
+
+/* org/name:QUANT, and org/name of which the cache has several. */
+static mf_status find_quantisation(char *out, const struct hub_name *name, const char *cache,
+                                   mf_error *why)
+{
+    bool found;
+    mf_status status = hub_local_find(&found, out, cache, name, why);
+
+    if (status != MF_OK || out[0]) return status;
+    if (found || !name->quantisation[0]) {
+        return mf_model_find(out, PATH_CAPACITY, name->repository, cache, NULL, why);
     }
-    out[0] = '\0';
-    return MF_OK;
+    return fail(why, MF_ERR_IO,
+                "%.128s:%.64s is not in the Hugging Face cache %.200s; `moeflux pull %.128s:%.64s` "
+                "puts it there",
+                name->repository, name->quantisation, cache, name->repository, name->quantisation);
 }
 
 /* ---------------------------------------------------------------------- all */
@@ -128,9 +128,13 @@ bool model_path_is_meant(const char *word)
 mf_status model_path_resolve(char *out, const char *model, mf_error *why)
 {
     char cache[PATH_CAPACITY];
+    struct hub_name name;
 
     if (!model) return find_embedded(out, why);
-    mf_status status = cache_directory(cache, why);
+    mf_status status = hub_cache_directory(cache, why);
     if (status != MF_OK) return status;
+    if (cache[0] && model_path_is_name(&name, model)) {
+        return find_quantisation(out, &name, cache, why);
+    }
     return mf_model_find(out, PATH_CAPACITY, model, cache[0] ? cache : NULL, NULL, why);
 }

@@ -48,6 +48,15 @@ void terminal_probe(struct terminal *out)
     out->colour_err = out->err && !plain;
 }
 
+bool terminal_ask(void)
+{
+    char answer[64];
+
+    fputs(" [y/N] ", stderr);
+    fflush(stderr);
+    return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');
+}
+
 unsigned terminal_width(void)
 {
     enum { NARROWEST = 20, WIDEST = 1000 };
@@ -141,6 +150,52 @@ void progress_say(struct progress *progress, const char *what, uint64_t done)
     if (progress->total > 0 && width > used + 10) {
         draw_bar(progress, done, (unsigned)min_size(width - used, 30));
     }
+    fprintf(stderr, "%s%s\033[K", tail,
+            terminal_style(progress->terminal->colour_err, STYLE_PLAIN));
+    fflush(stderr);
+}
+
+/* Averages over some seconds: a rate that jumps says nothing. */
+static void count_rate(struct progress *progress, uint64_t done, double now)
+{
+    const double interval = 0.5, share = 0.2;
+    double elapsed = now - progress->counted;
+
+    if (progress->counted > 0 && elapsed < interval) return;
+    if (progress->counted > 0 && done >= progress->counted_done) {
+        double rate = (double)(done - progress->counted_done) / elapsed;
+        progress->rate += (rate - progress->rate) * (progress->rate > 0 ? share : 1);
+    }
+    progress->counted = now;
+    progress->counted_done = done;
+}
+
+void progress_transfer(struct progress *progress, uint64_t done)
+{
+    const double interval_seconds = 0.1, longest = 99 * 3600;
+    double now = clock_seconds();
+    char have[32], all[32], rate[32], head[160], tail[96] = "";
+
+    if (!progress->terminal->err || now - progress->drawn < interval_seconds) return;
+    progress->drawn = now;
+    count_rate(progress, done, now);
+    size_text(done, have, sizeof have);
+    size_text(progress->total, all, sizeof all);
+    double left = progress->rate > 0 ? (double)(progress->total - done) / progress->rate : longest;
+    if (done >= progress->total) {
+        snprintf(tail, sizeof tail, " comparing checksums");
+    } else if (left < longest) {
+        unsigned seconds = (unsigned)left;
+        snprintf(tail, sizeof tail, " %s/s, %u:%02u left",
+                 size_text((uint64_t)progress->rate, rate, sizeof rate), seconds / 60,
+                 seconds % 60);
+    }
+    int used = snprintf(head, sizeof head, "%.64s %s of %s ", progress->label, have, all);
+    unsigned width = terminal_width();
+    fprintf(stderr, "\r%s%s", terminal_style(progress->terminal->colour_err, STYLE_DIM), head);
+    used += (int)strlen(tail) + 1;
+    if (progress->total > 0 && width > (unsigned)used + 10)
+        draw_bar(progress, done, (unsigned)min_size(width - (unsigned)used, 30));
     fprintf(stderr, "%s%s\033[K", tail,
             terminal_style(progress->terminal->colour_err, STYLE_PLAIN));
     fflush(stderr);

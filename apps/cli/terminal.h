@@ -28,6 +28,10 @@ void terminal_set_locale(void);
 
 void terminal_probe(struct terminal *out);
 
+/* Ends a question on stderr with " [y/N] " and reads the answer; true: it begins with y.  A signal
+ * whose handler returns ends it with false. */
+bool terminal_ask(void);
+
 /* Columns of the terminal now (it may be resized); 80 where that is not known. */
 unsigned terminal_width(void);
 
@@ -42,6 +46,9 @@ struct progress {
     const char *unit;
     uint64_t total;
     double started, drawn; /* seconds; drawn 0: not yet */
+    /* Of progress_transfer: bytes per second lately, and where they were counted from. */
+    double rate, counted;
+    uint64_t counted_done;
 };
 
 void progress_begin(struct progress *progress, const struct terminal *terminal, const char *label,
@@ -51,6 +58,10 @@ void progress_update(struct progress *progress, uint64_t done);
 /* For steps that take seconds: drawn at once, with what begins now and the time that the
  * others let expect, "decode 64, round 2 of 5 ██████      about 1:05 left". */
 void progress_say(struct progress *progress, const char *what, uint64_t done);
+
+/* For bytes: "NAME 3.2 GiB of 17.3 GiB ██████      85 MiB/s, 2:47 left"; the rate is that of the last
+ * seconds. */
+void progress_transfer(struct progress *progress, uint64_t done);
 void progress_end(struct progress *progress); /* erases the line */
 
 /* "512 bytes", "17.4 MiB", "1.4 GiB": binary units. Returns `out`. */

@@ -49,10 +49,11 @@ static mf_status refuse_absent(const char *name, mf_error *why)
     if (address) {
         const char *slash = strchr(address, '/');
         size_t length = slash ? (size_t)(slash - address) + 1 + strcspn(slash + 1, "/:?#") : 0;
-        return fail(why, MF_ERR_IO,
-                    "%.128s is an address, and nothing is downloaded here: `hf download %.*s` puts "
-                    "it into the Hugging Face cache, where it is called %.*s",
-                    name, (int)min_size(length, 128), address, (int)min_size(length, 128), address);
+        return fail(
+            why, MF_ERR_IO,
+            "%.128s is an address, and nothing is downloaded here: `moeflux pull %.*s` puts "
+            "it into the Hugging Face cache, where it is called %.*s",
+            name, (int)min_size(length, 128), address, (int)min_size(length, 128), address);
     }
     if (strstr(name, "://"))
         return fail(why, MF_ERR_IO,
@@ -118,7 +119,7 @@ static mf_status find_in_cache(char out[PATH_CAPACITY], const mf_files *files, c
     if (!checkpoint_is_directory(files, repository))
         return fail(why, MF_ERR_IO,
                     "%.128s is neither a directory nor in the Hugging Face cache %.256s; "
-                    "`hf download %.128s` puts it there",
+                    "`moeflux pull %.128s` puts it there",
                     name, cache, name);
     main_commit(commit, files, repository);
     if (commit[0] && path_join(out, PATH_CAPACITY, snapshots, commit, NULL) == MF_OK &&
@@ -126,7 +127,7 @@ static mf_status find_in_cache(char out[PATH_CAPACITY], const mf_files *files, c
         return MF_OK;
     return fail(why, MF_ERR_IO,
                 "%.128s is in the Hugging Face cache, but without a main snapshot; "
-                "`hf download %.128s` completes it",
+                "`moeflux pull %.128s` completes it",
                 name, name);
 }
 
@@ -158,4 +159,27 @@ mf_status hub_find(char *out, const mf_files *files, const char *name, const cha
     status = checkpoint_locate(&place, files, out, directory ? NULL : why);
     if (status == MF_OK) memcpy(out, place.path, sizeof place.path);
     return directory ? MF_OK : status;
+}
+
+/* The part of the path before `end`, which is behind its last character. */
+static const char *last_part(const char *path, const char *end)
+{
+    while (end > path && end[-1] != '/') end--;
+    return end;
+}
+
+const char *hub_name_in(size_t *length, const char *path)
+{
+    static const char middle[] = "snapshots/", prefix[] = "models--", separator[] = "--";
+    const char *commit = last_part(path, path + strlen(path));
+    if (!*commit || commit < path + sizeof middle) return NULL;
+    const char *snapshots = commit - (sizeof middle - 1);
+    if (memcmp(snapshots, middle, sizeof middle - 1) != 0) return NULL;
+    const char *folder = last_part(path, snapshots - 1), *end = snapshots - 1;
+    if (strncmp(folder, prefix, sizeof prefix - 1) != 0) return NULL;
+    const char *name = strstr(folder + sizeof prefix - 1, separator);
+    if (!name || name + sizeof separator - 1 >= end) return NULL;
+    name += sizeof separator - 1;
+    *length = (size_t)(end - name);
+    return name;
 }

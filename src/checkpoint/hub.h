@@ -18,4 +18,8 @@
 mf_status hub_find(char *out, const mf_files *files, const char *name, const char *cache,
                    mf_error *why);
 
+/* `name` of the path CACHE/models--org--name/snapshots/COMMIT, and its length; NULL: it is no such
+ * path. */
+const char *hub_name_in(size_t *length, const char *path);
+
 #endif

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "checkpoint/gguf.h"
+#include "checkpoint/hub.h"
 #include "checkpoint/locate.h"
 #include "checkpoint/safetensors.h"
 #include "model/families.h"
@@ -29,8 +30,10 @@ static mf_status name_model(struct model *m, const char *path, mf_error *why)
     m->path = arena_text(&m->arena, path, length);
     if (!m->path) return fail_memory(why, length);
     char *slash = strrchr(m->path, '/');
+    const char *listed = hub_name_in(&length, m->path);
     m->name = slash && slash[1] ? slash + 1 : m->path;
-    return MF_OK;
+    if (listed) m->name = arena_text(&m->arena, listed, length);
+    return m->name ? MF_OK : fail_memory(why, length);
 }
 
 static bool is_packed(const struct model *m)

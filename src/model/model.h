@@ -23,7 +23,7 @@
 struct model {
     struct arena arena;
     char *path;
-    char *name; /* last part of the path */
+    char *name; /* last part of the path, or what a hub's cache calls it */
     struct tensor_directory directory;
     const char *kind;              /* "safetensors", "GGUF", "packed", "ancestors" */
     struct metadata metadata;      /* of a GGUF file, else empty */

@@ -31,9 +31,9 @@ static void a_model_that_is_not_there_is_not_taken_for_a_prompt(void **state)
         const char *word, *sentence;
     } cases[] = {
         { "nothing.gguf", "nothing.gguf does not exist" },
-        { "some/model", "`hf download some/model` puts it there" },
+        { "some/model", "`moeflux pull some/model` downloads it" },
         { "qwen3:30b", "a name in ollama's library" },
-        { "hf.co/org/name", "`hf download org/name`" },
+        { "hf.co/org/name", "`moeflux pull org/name`" },
     };
     (void)state;
     setenv("HF_HUB_CACHE", "/nonexistent", 1);

@@ -157,7 +157,7 @@ static void models_are_found(void **state)
                   " $MOEFLUX tokenize -m org/pebble 2>&1 || true"),
         "4500\n4500\n4500\n4500\n"
         "moeflux: org/pebble is in the Hugging Face cache, but without a main snapshot; "
-        "`hf download org/pebble` completes it\n");
+        "`moeflux pull org/pebble` completes it\n");
 }
 
 static void model_with_only_a_vocabulary_tokenizes(void **state)

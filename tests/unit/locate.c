@@ -196,9 +196,37 @@ static void names_are_found_in_the_cache(void **state)
     expect_found("org/here", "hub", "org/here"); /* what is on disk goes first */
     expect_found("org/here", NULL, "org/here");
     expect_found("tokenizer", NULL, "tokenizer"); /* no weights: for the tokenizer's sake */
-    expect_unknown("org/two", "hub", "without a main snapshot; `hf download org/two`");
+    expect_unknown("org/two", "hub", "without a main snapshot; `moeflux pull org/two`");
     expect_unknown("org/evil", "hub", "without a main snapshot");
     expect_unknown("org/st", NULL, "no Hugging Face cache is known");
+}
+
+static void a_snapshot_is_called_as_the_hub_calls_it(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *name;
+    } cases[] = {
+        { "hub/models--org--st/snapshots/abc", "st" },
+        { "/c/models--org--a--b/snapshots/0123", "a--b" },
+        { "models--org--name/snapshots/abc", "name" },
+        { "hub/models--org--st/snapshots/abc/m.gguf", NULL },
+        { "hub/models--org/snapshots/abc", NULL },
+        { "hub/models--org--/snapshots/abc", NULL },
+        { "hub/other--org--st/snapshots/abc", NULL },
+        { "snapshots/abc", NULL },
+        { "/snapshots/abc", NULL },
+        { "abc", NULL },
+        { "", NULL },
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        size_t length = 0;
+        const char *name = hub_name_in(&length, cases[i].path);
+        assert_int_equal(name != NULL, cases[i].name != NULL);
+        if (!name) continue;
+        assert_int_equal(length, strlen(cases[i].name));
+        assert_memory_equal(name, cases[i].name, length);
+    }
 }
 
 static void names_that_are_not_here_say_how_to_get_the_model(void **state)
@@ -207,8 +235,8 @@ static void names_that_are_not_here_say_how_to_get_the_model(void **state)
     char path[8];
     memory_files_init(&files);
     put("here/model.safetensors", "");
-    expect_unknown("org/name", "hub", "`hf download org/name` puts it there");
-    expect_unknown("hf.co/org/name:Q4_K_M", "hub", "`hf download org/name` puts it into");
+    expect_unknown("org/name", "hub", "`moeflux pull org/name` puts it there");
+    expect_unknown("hf.co/org/name:Q4_K_M", "hub", "`moeflux pull org/name` puts it into");
     expect_unknown("https://huggingface.co/org/name/tree/main", "hub", "it is called org/name");
     expect_unknown("https://example.com/x.gguf", "hub", "nothing is downloaded here");
     expect_unknown("qwen3:30b", "hub", "`ollama show --modelfile qwen3:30b`");
@@ -229,6 +257,7 @@ int main(void)
         cmocka_unit_test(opened_files_are_in_blocking_mode),
         cmocka_unit_test(tokenizers_may_be_pointers_too),
         cmocka_unit_test(names_are_found_in_the_cache),
+        cmocka_unit_test(a_snapshot_is_called_as_the_hub_calls_it),
         cmocka_unit_test(names_that_are_not_here_say_how_to_get_the_model),
     };
     return cmocka_run_group_tests_name("locate", tests, NULL, NULL);
