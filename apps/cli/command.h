@@ -56,6 +56,7 @@ struct command {
     X(show)                                                                                        \
     X(rm)                                                                                          \
     X(cache)                                                                                       \
+    X(plan)                                                                                        \
     X(doctor)                                                                                      \
     X(inspect)                                                                                     \
     X(convert)                                                                                     \

@@ -1,6 +1,7 @@
 #include "pulling.h"
 
 #include "model_path.h"
+#include "planning.h"
 #include "shown.h"
 #include "terminal.h"
 
@@ -126,6 +127,27 @@ static int end(struct hub_pull *pull, mf_status status, const mf_error *why)
     return report(why);
 }
 
+/* How fast it will run here, if that is known without measuring anything now. */
+static void say_speed(struct hub_pull *pull, const struct pulling *pulling)
+{
+    char speed[128];
+    struct hub_name name = pull->name;
+    struct planning_query query = { .name = &name,
+                                    .observer = &pull->observer,
+                                    .kernels = pulling->kernels,
+                                    .threads = pulling->threads,
+                                    .memory_bytes = pulling->memory_bytes };
+
+    snprintf(name.quantisation, sizeof name.quantisation, "%s", pull->chosen->label);
+    if (!pull->chosen->runs || interrupted) return;
+    if (planning_tell_speed(speed, sizeof speed, &query))
+        note("it will generate %s; `moeflux plan %s:%s` says why", speed, name.repository,
+             name.quantisation);
+    else if (!interrupted)
+        note("`moeflux plan %s:%s` tells how fast it will run here", name.repository,
+             name.quantisation);
+}
+
 static int ask(bool *declined)
 {
     if (interrupted) return EXIT_INTERRUPTED;
@@ -151,6 +173,7 @@ static int download(struct hub_pull *pull, const struct pulling *pulling, struct
     }
     show_plan(pull);
     if (pulling->ask) {
+        say_speed(pull, pulling);
         int code = ask(pulling->declined);
         if (code != EXIT_DONE) return code;
     }
