@@ -71,12 +71,21 @@ check_types()
     tools/make_page.py types web "$build/web/types"
 }
 
+# The package that people import, and what writes a part of it.
+check_python()
+{
+    mkdir -p "$build/mypy"
+    mypy --config-file python/pyproject.toml --cache-dir "$build/mypy" \
+        python/moeflux python/build_backend.py tools/bind_python.py
+}
+
 check format check_format
 check layers tools/check_layers.sh
 check isa tools/check_isa.sh
 check sizes tools/check_sizes.sh
 check words tools/check_words.sh
 check types check_types
+check mypy check_python
 check cppcheck check_cppcheck
 check clang-tidy check_tidy
 rm -f "$log"

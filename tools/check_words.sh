@@ -12,7 +12,7 @@ files()
     else
         find . -path ./build -prune -o -type f -print | sed 's|^\./||'
     fi |
-        grep -E '^(src|apps|include|tests|bench|examples|tools|docs)/|^(README|CONTRIBUTING|CHANGELOG)\.md$' |
+        grep -E '^(src|apps|include|tests|bench|examples|tools|docs|python)/|^(README|CONTRIBUTING|CHANGELOG)\.md$' |
         grep -vE '^tests/fixtures/|^tests/fuzz/corpus/|^docs/notebook/|\.(dict|svg|json|png)$' |
         grep -vE '^(tests/)?tools/check_words\.sh$' | sort |
         while read -r file; do [ -f "$file" ] && echo "$file"; done

@@ -39,6 +39,7 @@ command clang clang
 command clang-format clang-format
 command clang-tidy clang-tidy
 command cppcheck cppcheck
+command mypy mypy
 runtime fuzzer libclang-rt-dev
 '
 
