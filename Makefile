@@ -20,7 +20,7 @@ add_tests = grep -q test_support $(1)/build.ninja || $(MESON) configure $(1) -Dt
 run_tests = rm -f $(1)/meson-logs/testlog.json; $(MESON) test -C $(1) --print-errorlogs $(2); \
 	$(PYTHON) tools/test_summary.py $(1)
 
-.PHONY: all demo test test-programs soak agents cuda-test test-arm check format asan tsan fuzz bench install deps clean help
+.PHONY: all demo test test-programs soak agents cuda-test test-arm check format asan tsan fuzz bench install dist deb deps clean help
 
 all: ## build the program and the library: build/moeflux
 	@tools/deps.sh build
@@ -93,6 +93,13 @@ bench: all ## measure; CSV with commit and machine on stdout
 install: all ## install below PREFIX (default /usr/local; DESTDIR is respected)
 	@$(MESON) configure build -Dprefix=$(PREFIX)
 	@$(MESON) install -C build
+
+dist: ## a tarball of the last commit in build/dist, the same bytes each time
+	@tools/dist.sh build/dist
+
+deb: ## Debian packages of the last commit in build/deb, judged by lintian
+	@tools/deps.sh build
+	@tools/deb.sh build/deb
 
 deps: ## install what everything here needs
 	@tools/deps.sh check

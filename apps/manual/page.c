@@ -56,42 +56,77 @@ static void write_options(FILE *out, const struct option_group *group)
     for (size_t i = 0; i < group->count; i++) write_option(out, &group->options[i]);
 }
 
+static void write_group(FILE *out, const struct option_group *group)
+{
+    fputs(".SH \"", out);
+    for (const char *at = group->title; *at; at++) fputc(toupper((unsigned char)*at), out);
+    fputs("\"\n", out);
+    write_options(out, group);
+}
+
 static void write_examples(FILE *out, const char *examples)
 {
-    fputs(".PP\nExamples:\n.PP\n.nf\n", out);
+    fputs(".SH EXAMPLES\n.nf\n", out);
     write_text(out, examples);
     fputs(".fi\n", out);
 }
 
-static void write_command(FILE *out, const struct command *command)
+/* A sentence: a summary has no full stop. */
+static void write_summary(FILE *out, const char *summary)
 {
-    fputs(".SS \"moeflux ", out);
-    write_text(out, command->name);
-    fputs(" [options]", out);
+    fputc(toupper((unsigned char)summary[0]), out);
+    write_text(out, summary + 1);
+    fputs(strchr(".?!", summary[strlen(summary) - 1]) ? "\n" : ".\n", out);
+}
+
+static void write_title(FILE *out, const struct command *command)
+{
+    fputs(".TH MOEFLUX", out);
+    if (command) {
+        fputs("\\-", out);
+        for (const char *at = command->name; *at; at++) fputc(toupper((unsigned char)*at), out);
+    }
+    fprintf(out, " 1 \"\" \"moeflux %s\" \"User Commands\"\n.SH NAME\n", mf_version());
+}
+
+static const char statuses[] = ".SH EXIT STATUS\n"
+                               ".TP\n.B 0\nDone.\n"
+                               ".TP\n.B 1\nThe work failed; a message says why.\n"
+                               ".TP\n.B 2\nWrong usage.\n"
+                               ".TP\n.B 130\nInterrupted.\n";
+
+void manual_write_page(FILE *out, const struct command *command)
+{
+    write_title(out, command);
+    fprintf(out, "moeflux\\-%s \\- ", command->name);
+    write_text(out, command->summary);
+    fprintf(out, "\n.SH SYNOPSIS\n.B moeflux %s\n[\\fIoptions\\fR]", command->name);
     if (command->arguments) {
         fputc(' ', out);
         write_text(out, command->arguments);
     }
-    fputs("\"\n", out);
-    fputc(toupper((unsigned char)command->summary[0]), out);
-    write_text(out, command->summary + 1);
-    fputs(strchr(".?!", command->summary[strlen(command->summary) - 1]) ? "\n" : ".\n", out);
+    fputs("\n.SH DESCRIPTION\n", out);
+    write_summary(out, command->summary);
     if (command->notes) {
         fputs(".PP\n", out);
         write_text(out, command->notes);
         fputc('\n', out);
     }
-    for (size_t i = 0; i < command->group_count; i++) write_options(out, &command->groups[i]);
+    for (size_t i = 0; i < command->group_count; i++) write_group(out, &command->groups[i]);
+    write_group(out, command_common_group(command));
     if (command->examples) write_examples(out, command->examples);
+    fputs(statuses, out);
+    fputs(".SH SEE ALSO\n.BR moeflux (1)\n", out);
 }
 
 static const char head[] =
-    ".SH NAME\n"
     "moeflux \\- runs mixture\\-of\\-experts language models that are bigger than memory\n"
     ".SH SYNOPSIS\n"
     ".B moeflux\n"
-    ".I COMMAND\n"
-    "[options] [arguments]\n"
+    "\\fICOMMAND\\fR [\\fIoptions\\fR] [\\fIarguments\\fR]\n"
+    ".br\n"
+    ".B moeflux help\n"
+    "[\\fICOMMAND\\fR]\n"
     ".SH DESCRIPTION\n"
     "moeflux keeps the weights that every token uses in memory, streams the experts that the\n"
     "routers choose from disk, and keeps the popular ones in a cache of the size that\n"
@@ -100,31 +135,33 @@ static const char head[] =
     ".PP\n"
     "A model is a checkpoint directory (safetensors of Hugging Face or MLX, or the packed layout\n"
     "of \\fBmoeflux convert\\fR), a GGUF file, or \\fIorg/name\\fR in the local Hugging Face\n"
-    "cache; without one, a small model that comes with the program is used.\n";
+    "cache; without one, a small model that comes with the program is used.\n"
+    ".SH COMMANDS\n";
 
-static const char tail[] = ".SH EXIT STATUS\n"
-                           ".TP\n.B 0\nDone.\n"
-                           ".TP\n.B 1\nThe work failed; a message says why.\n"
-                           ".TP\n.B 2\nWrong usage.\n"
-                           ".TP\n.B 130\nInterrupted.\n"
-                           ".SH ENVIRONMENT\n"
-                           ".TP\n.B HF_HUB_CACHE, HF_HOME\nWhere the Hugging Face cache lies.\n"
-                           ".TP\n.B NO_COLOR\nNo colours on a terminal.\n";
+static const char tail[] =
+    ".SH ENVIRONMENT\n"
+    ".TP\n.B HF_HUB_CACHE, HF_HOME\nThe Hugging Face cache; else hub in HF_HOME, which is\n"
+    ".I ~/.cache/huggingface\nby default.\n"
+    ".TP\n.B HF_ENDPOINT\nThe hub; default https://huggingface.co.\n"
+    ".TP\n.B HF_TOKEN\nThe token for private and gated models; else the file HF_TOKEN_PATH, else\n"
+    "token in HF_HOME. It is sent to the hub only.\n"
+    ".TP\n.B HF_HUB_OFFLINE\n1, true, yes or on: no network is used.\n"
+    ".TP\n.B NO_COLOR\nNo colours on a terminal.\n"
+    ".SH FILES\n"
+    ".TP\n.I /etc/default/moeflux\nMOEFLUX_OPTIONS of the systemd unit, for\n"
+    ".BR moeflux\\-serve (1).\n";
 
-void manual_write_page(FILE *out)
+void manual_write_overview(FILE *out)
 {
-    const struct option_group *all = NULL;
-
-    fprintf(out, ".TH MOEFLUX 1 \"\" \"moeflux %s\" \"User Commands\"\n", mf_version());
+    write_title(out, NULL);
     fputs(head, out);
-    fputs(".SH COMMANDS\n", out);
     for (size_t i = 0; command_at(i); i++) {
-        write_command(out, command_at(i));
-        if (!command_at(i)->opens_no_model) all = command_common_group(command_at(i));
+        fprintf(out, ".TP\n.BR moeflux\\-%s (1)\n", command_at(i)->name);
+        write_summary(out, command_at(i)->summary);
     }
-    fputs(".SH COMMON OPTIONS\nThese can be given to every command; those about models only to "
-          "commands that open one.\n",
-          out);
-    if (all) write_options(out, all);
+    fputs(statuses, out);
     fputs(tail, out);
+    fputs(".SH SEE ALSO\n", out);
+    for (size_t i = 0; command_at(i); i++)
+        fprintf(out, ".BR moeflux\\-%s (1)%s\n", command_at(i)->name, command_at(i + 1) ? "," : "");
 }

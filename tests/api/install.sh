@@ -63,5 +63,8 @@ if [ -x "$MOEFLUX_BUILD/moeflux" ]; then
 fi
 for header in moeflux.h moeflux_compat.h moeflux_tools.h; do test -f "$prefix/include/$header"; done
 test -f "$prefix/share/man/man1/moeflux.1"
+test -f "$prefix/share/man/man1/moeflux-serve.1"
+test -f "$prefix/share/zsh/site-functions/_moeflux"
+test -f "$prefix/share/fish/vendor_completions.d/moeflux.fish"
 test -f "$prefix/share/bash-completion/completions/moeflux"
 test -f "$prefix/share/moeflux/models/pebble/config.json"

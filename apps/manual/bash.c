@@ -65,13 +65,15 @@ static const char tail[] = "    esac\n"
                            "}\n"
                            "complete -F _moeflux moeflux\n";
 
-void manual_write_completion(FILE *out)
+void manual_write_bash(FILE *out)
 {
     fputs(head, out);
     fputs("    if ((COMP_CWORD == 1)); then\n        COMPREPLY=($(compgen -W \"help", out);
     for (size_t i = 0; command_at(i); i++) fprintf(out, " %s", command_at(i)->name);
     fputs(" --help --version\" -- \"$word\"))\n        return\n    fi\n", out);
-    fputs("    case ${COMP_WORDS[1]} in\n", out);
+    fputs("    case ${COMP_WORDS[1]} in\n    help)\n        values=\"", out);
+    for (size_t i = 0; command_at(i); i++) fprintf(out, "%s%s", i ? " " : "", command_at(i)->name);
+    fputs("\"\n        ;;\n", out);
     for (size_t i = 0; command_at(i); i++) write_command(out, command_at(i));
     fputs(tail, out);
 }
