@@ -42,7 +42,16 @@ bool cuda_project_group(struct job *job)
     return true;
 }
 
-/* Whether only the products behind a norm read it, and one launch has them all. */
+static bool share_memory(const struct job *job, buffer a, buffer b)
+{
+    size_t rows = job->frame->row_count;
+    const float *first = job_rows(job, a), *second = job_rows(job, b);
+    return first < second + rows * job_width(job, b) && second < first + rows * job_width(job, a);
+}
+
+/* Whether only the products behind a norm read it, and one launch has them all.  The norm's input is
+ * not used behind it, so a product may have its memory: then blocks that are done would write what
+ * others have yet to read. */
 static bool is_read_by_products(const struct job *job)
 {
     const struct op *ops = job->graph->ops;
@@ -50,7 +59,9 @@ static bool is_read_by_products(const struct job *job)
     int last = job->graph->buffers[id].last, next = (int)job->next;
     if (id < SHARED_COUNT || last < next || last >= next + CUDA_PRODUCTS_MAX) return false;
     for (int i = next; i <= last; i++)
-        if (ops[i].kind != OP_PROJECT || ops[i].a.id != id || ops[i].out.id == id) return false;
+        if (ops[i].kind != OP_PROJECT || ops[i].a.id != id || ops[i].out.id == id ||
+            share_memory(job, ops[i].out, job->op->a))
+            return false;
     return true;
 }
 
