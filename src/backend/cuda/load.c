@@ -5,8 +5,10 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <unistd.h>
 
-static const char plugin_name[] = "moeflux-cuda.so";
+#define PLUGIN_NAME "moeflux-cuda.so"
+static const char plugin_name[] = PLUGIN_NAME;
 
 /* The directory of the object that this function is in: the library's, or the program's. */
 static bool own_directory(char *out, size_t capacity)
@@ -19,22 +21,31 @@ static bool own_directory(char *out, size_t capacity)
     return written > 0 && (size_t)written < capacity;
 }
 
+/* NULL: there is no plugin in that file, or the first one that was found does not load. */
+static void *open_file(const char *path, bool *found)
+{
+    if (*found || access(path, F_OK) != 0) return NULL;
+    *found = true;
+    return dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+}
+
 static void *open_plugin(mf_error *why)
 {
     /* Beside the program or installed below the library; two levels up for the build's own tests. */
     static const char *const places[] = { "%s/%s", "%s/moeflux/%s", "%s/../%s", "%s/../../%s" };
+    static const char installed[] = MOEFLUX_LIBRARY_DIRECTORY "/moeflux";
     char directory[4096], path[4200];
+    bool found = false;
     void *handle = NULL;
-    for (size_t i = 0; !handle && i < COUNT_OF(places); i++) {
-        if (!own_directory(directory, sizeof directory)) break;
+    for (size_t i = 0; i < COUNT_OF(places) && own_directory(directory, sizeof directory); i++) {
         snprintf(path, sizeof path, places[i], directory, plugin_name);
-        handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+        if (!handle) handle = open_file(path, &found);
     }
-    if (!handle) {
-        snprintf(path, sizeof path, "%s/moeflux/%s", MOEFLUX_LIBRARY_DIRECTORY, plugin_name);
-        handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    }
-    if (!handle) (void)fail(why, MF_ERR_DEVICE, "the backend cuda cannot be loaded: %s", dlerror());
+    snprintf(path, sizeof path, "%s/%s", installed, plugin_name);
+    if (!handle) handle = open_file(path, &found);
+    if (!handle)
+        (void)fail(why, MF_ERR_DEVICE, "the backend cuda cannot be loaded: %s",
+                   found ? dlerror() : "there is no " PLUGIN_NAME " beside the library");
     return handle;
 }
 
