@@ -366,7 +366,7 @@ __device__ static void attend_tiles(const attend_task &task, const attend_room &
 template <int LANES>
 __global__ static void __launch_bounds__(THREADS) attend_kernel(attend_grid grid)
 {
-    extern __shared__ float4 memory[];
+    float4 *const memory = block_memory<float4>();
     attend_room room = make_room((float *)memory, grid);
     uint32_t row = blockIdx.x % grid.row_blocks * grid.rows_per_block;
     uint32_t row_end = min(row + grid.rows_per_block, grid.task.row_count);
@@ -411,7 +411,7 @@ template <int LANES> static void launch(cuda_stream stream, const struct attend_
         cudaFuncSetAttribute(attend_kernel<LANES>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              (int)bytes);
     uint32_t blocks = grid->row_blocks * grid->group_blocks * grid->task.kv_heads;
-    attend_kernel<LANES><<<blocks, THREADS, bytes, stream>>>(*grid);
+    start_kernel(attend_kernel<LANES>, blocks, THREADS, bytes, stream, *grid);
 }
 
 void attend_launch(cuda_stream stream, const struct attend_task *task, uint32_t span_count)

@@ -538,7 +538,7 @@ template <int HEADS>
 __global__ static void __launch_bounds__(THREADS)
     decode_kernel(const __grid_constant__ decode_task task)
 {
-    extern __shared__ float4 decode_memory[];
+    float4 *const decode_memory = block_memory<float4>();
     decode_part part;
     struct cuda_row row = task.rows[blockIdx.z];
     if (!find_part(&part, task, row.position)) return;
@@ -616,7 +616,7 @@ static void launch(cuda_stream stream, const struct decode_task *task, dim3 bloc
     if (bytes > ROOM_BYTES_PLAIN)
         cudaFuncSetAttribute(decode_kernel<HEADS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              (int)bytes);
-    decode_kernel<HEADS><<<blocks, THREADS, bytes, stream>>>(*task);
+    start_kernel(decode_kernel<HEADS>, blocks, THREADS, bytes, stream, *task);
 }
 
 void cuda_attend_decode(cuda_stream stream, float *out, const float *queries,

@@ -34,8 +34,8 @@ void cuda_rope_angles(cuda_stream stream, float *angles, const struct cuda_rows 
 {
     size_t count = (size_t)rows->row_count * (rope->width / 2);
     if (count == 0) return;
-    rope_angles_kernel<<<blocks_for(count, THREADS), THREADS, 0, stream>>>(angles, rows->rows,
-                                                                           count, *rope);
+    start_kernel(rope_angles_kernel, blocks_for(count, THREADS), THREADS, 0, stream, angles,
+                 rows->rows, count, *rope);
 }
 
 /* Rotates pair i of a head.  The rounding is spelt out, so that all kernels have the same bits. */
@@ -66,8 +66,8 @@ void cuda_rope(cuda_stream stream, float *a, const float *angles, uint32_t row_c
 {
     size_t count = (size_t)row_count * heads * (rope->width / 2);
     if (count == 0) return;
-    rope_kernel<<<blocks_for(count, THREADS), THREADS, 0, stream>>>(a, angles, count, heads,
-                                                                    head_width, *rope);
+    start_kernel(rope_kernel, blocks_for(count, THREADS), THREADS, 0, stream, a, angles, count,
+                 heads, head_width, *rope);
 }
 
 /* -------------------------------------------------------------------------- gates and the cache */
@@ -87,8 +87,8 @@ void cuda_split_gate(cuda_stream stream, float *q, float *gate, const float *a, 
 {
     size_t count = (size_t)row_count * heads * head_width;
     if (count == 0) return;
-    split_gate_kernel<<<blocks_for(count, THREADS), THREADS, 0, stream>>>(q, gate, a, count,
-                                                                          head_width);
+    start_kernel(split_gate_kernel, blocks_for(count, THREADS), THREADS, 0, stream, q, gate, a,
+                 count, head_width);
 }
 
 /* A whole warp stores a group of 32 channels of a head's key, or value, in one row. */
@@ -126,8 +126,8 @@ void cuda_kv_append(cuda_stream stream, const float *keys, const float *values,
     size_t groups = (head_width + KV_CHUNK - 1) / KV_CHUNK;
     size_t warps = (size_t)rows->row_count * kv_heads * 2 * groups;
     if (warps == 0) return;
-    kv_append_kernel<<<blocks_for(warps * WARP, THREADS), THREADS, 0, stream>>>(
-        keys, values, rows->rows, rows->spans, warps, kv_heads, head_width);
+    start_kernel(kv_append_kernel, blocks_for(warps * WARP, THREADS), THREADS, 0, stream, keys,
+                 values, rows->rows, rows->spans, warps, kv_heads, head_width);
 }
 
 /* ------------------------------------------------------------------------------ all of it at once */
@@ -147,7 +147,7 @@ __device__ static void norm_head(float *head, const float *weight, float epsilon
 __global__ static void prepare_heads_kernel(struct cuda_heads h, const struct cuda_row *rows,
                                             const struct cuda_span *spans, size_t head_count)
 {
-    extern __shared__ float memory[]; /* [HEADS_PER_BLOCK][head_width] */
+    float *const memory = block_memory<float>(); /* [HEADS_PER_BLOCK][head_width] */
     uint32_t lane = threadIdx.x % WARP, width = h.head_width;
     uint32_t per_row = h.heads + 2 * h.kv_heads;
     if (warp_head() >= head_count) return; /* the whole warp */
@@ -182,8 +182,8 @@ void cuda_prepare_heads(cuda_stream stream, const struct cuda_rows *rows,
     size_t count = (size_t)rows->row_count * (heads->heads + 2 * (size_t)heads->kv_heads);
     size_t bytes = HEADS_PER_BLOCK * heads->head_width * sizeof(float);
     if (count == 0) return;
-    prepare_heads_kernel<<<blocks_for(count, HEADS_PER_BLOCK), HEADS_PER_BLOCK * WARP, bytes,
-                           stream>>>(*heads, rows->rows, rows->spans, count);
+    start_kernel(prepare_heads_kernel, blocks_for(count, HEADS_PER_BLOCK), HEADS_PER_BLOCK * WARP,
+                 bytes, stream, *heads, rows->rows, rows->spans, count);
 }
 
 /* ---------------------------------------------------------------------------------- attention */

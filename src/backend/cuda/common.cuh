@@ -7,6 +7,7 @@
 #define BACKEND_CUDA_COMMON_CUH
 
 #include "backend/cuda/launch.h"
+#include "backend/cuda/ptx.cuh"
 #include "base/activation.h"
 
 #include <math.h>

@@ -85,9 +85,9 @@ void cuda_conv(cuda_stream stream, float *out, const float *a, const struct cuda
                     rows->span_count);
     const float *w = (const float *)(const void *)weight->values; /* [channels][taps] */
     if (shape->taps == 4)
-        conv_kernel<4><<<grid, CONV_THREADS, 0, stream>>>(out, a, w, p);
+        start_kernel(conv_kernel<4>, grid, CONV_THREADS, 0, stream, out, a, w, p);
     else
-        conv_kernel<0><<<grid, CONV_THREADS, 0, stream>>>(out, a, w, p);
+        start_kernel(conv_kernel<0>, grid, CONV_THREADS, 0, stream, out, a, w, p);
 }
 
 /* ------------------------------------------------------------------------------ norms */
@@ -112,9 +112,9 @@ void cuda_unit_norm(cuda_stream stream, float *a, float epsilon, uint32_t row_co
     const size_t head_count = 2 * (size_t)shape->key_heads * row_count;
     if (head_count == 0) return;
     const float query_scale = (float)(1.0 / sqrt((double)shape->key_width));
-    unit_norm_kernel<<<blocks_for(head_count, HEADS_PER_BLOCK), HEADS_PER_BLOCK * WARP, 0,
-                       stream>>>(a, epsilon, query_scale, head_count, delta_channels(shape),
-                                 shape->key_heads, shape->key_width);
+    start_kernel(unit_norm_kernel, blocks_for(head_count, HEADS_PER_BLOCK), HEADS_PER_BLOCK * WARP,
+                 0, stream, a, epsilon, query_scale, head_count, delta_channels(shape),
+                 shape->key_heads, shape->key_width);
 }
 
 static __global__ void gated_norm_kernel(float *out, const float *a, const float *gate,
@@ -136,8 +136,8 @@ void cuda_gated_norm(cuda_stream stream, float *out, const float *a, const float
 {
     const size_t head_count = (size_t)row_count * shape->value_heads;
     if (head_count == 0) return;
-    gated_norm_kernel<<<blocks_for(head_count, HEADS_PER_BLOCK), HEADS_PER_BLOCK * WARP, 0,
-                        stream>>>(out, a, gate, weight, epsilon, head_count, shape->value_width);
+    start_kernel(gated_norm_kernel, blocks_for(head_count, HEADS_PER_BLOCK), HEADS_PER_BLOCK * WARP,
+                 0, stream, out, a, gate, weight, epsilon, head_count, shape->value_width);
 }
 
 /* ------------------------------------------------------------------------- delta rule */
@@ -336,11 +336,11 @@ void cuda_delta_rule(cuda_stream stream, float *out, const float *mixed, const f
                     rows->span_count);
     assert(shape->key_width <= DELTA_KEYS_MAX);
     if (shape->key_width <= 32)
-        delta_kernel<1><<<grid, DELTA_THREADS, 0, stream>>>(p);
+        start_kernel(delta_kernel<1>, grid, DELTA_THREADS, 0, stream, p);
     else if (shape->key_width <= 64)
-        delta_kernel<2><<<grid, DELTA_THREADS, 0, stream>>>(p);
+        start_kernel(delta_kernel<2>, grid, DELTA_THREADS, 0, stream, p);
     else if (shape->key_width <= 128)
-        delta_kernel<4><<<grid, DELTA_THREADS, 0, stream>>>(p);
+        start_kernel(delta_kernel<4>, grid, DELTA_THREADS, 0, stream, p);
     else
-        delta_kernel<8><<<grid, DELTA_THREADS, 0, stream>>>(p);
+        start_kernel(delta_kernel<8>, grid, DELTA_THREADS, 0, stream, p);
 }

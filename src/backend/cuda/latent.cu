@@ -71,8 +71,8 @@ void cuda_latent_append(cuda_stream stream, const float *a, const float *angles,
                         uint32_t latent_width, const struct cuda_rope *rope)
 {
     if (rows->row_count == 0) return;
-    latent_append_kernel<<<rows->row_count, THREADS, 0, stream>>>(
-        a, angles, rows->rows, rows->spans, norm, epsilon, latent_width, *rope);
+    start_kernel(latent_append_kernel, rows->row_count, THREADS, 0, stream, a, angles, rows->rows,
+                 rows->spans, norm, epsilon, latent_width, *rope);
 }
 
 /* ---------------------------------------------------------------------- products of the heads */
@@ -181,14 +181,14 @@ __global__ static void multiply_transposed(head_product p, uint32_t blocks_per_h
 static void launch_multiply(cuda_stream stream, const struct head_product *p)
 {
     dim3 grid(blocks_for((size_t)p->heads * p->outputs, WARPS), blocks_for(p->row_count, ROW_TILE));
-    multiply<<<grid, THREADS, 0, stream>>>(*p);
+    start_kernel(multiply, grid, THREADS, 0, stream, *p);
 }
 
 static void launch_multiply_transposed(cuda_stream stream, const struct head_product *p)
 {
     uint32_t blocks_per_head = blocks_for(p->outputs, TRANSPOSED_OUTPUTS);
     dim3 grid(p->heads * blocks_per_head, blocks_for(p->row_count, ROW_TILE));
-    multiply_transposed<<<grid, THREADS, 0, stream>>>(*p, blocks_per_head);
+    start_kernel(multiply_transposed, grid, THREADS, 0, stream, *p, blocks_per_head);
 }
 
 /* ------------------------------------------------------------------------------- attention */

@@ -161,17 +161,8 @@ DEVICE void start_copy(struct matrix_tiles<FORMAT, ROWS> *tiles, uint32_t cols, 
             *(uint4 *)to = load_16_bytes(from + at);
             continue;
         }
-        const uint32_t shared = (uint32_t)__cvta_generic_to_shared(to);
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared),
-                     "l"(from - skew + at)
-                     : "memory");
+        copy_16_bytes(to, from - skew + at);
     }
-}
-
-/* Waits for this thread's copies; a barrier is to follow. */
-DEVICE void finish_copy(void)
-{
-    asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
 /* CHANNEL_LANES neighbouring threads have a channel.  What is past the end of a row is dequantised
@@ -266,25 +257,6 @@ DEVICE void store_x(struct matrix_tiles<FORMAT, ROWS> *tiles, const struct x_uni
 }
 
 /* ------------------------------------------------------------------------------ tensor cores */
-
-/* Four 8 x 8 matrices of bf16; lane l gives the address of row l % 8 of matrix l / 8. */
-DEVICE void load_fragment(uint32_t *words, const uint4 *row)
-{
-    const uint32_t address = (uint32_t)__cvta_generic_to_shared(row);
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-                 : "r"(address)
-                 : "memory");
-}
-
-/* sums[16 rows][8 channels] += x[16][16 columns] · w[8][16]ᵀ */
-DEVICE void multiply_fragments(float *sums, const uint32_t *x, const uint32_t *w)
-{
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-                 : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(w[0]), "r"(w[1]));
-}
 
 /* First row of fragment i of this warp: the two warps of the same channels take turns. */
 DEVICE uint32_t fragment_row(int i)
@@ -418,7 +390,7 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
 {
 #if __CUDA_ARCH__ >= 800
     typedef struct blocks<FORMAT> blocks;
-    extern __shared__ uint4 shared[];
+    uint4 *const shared = block_memory<uint4>();
     struct matrix_tiles<FORMAT, ROWS> *tiles = (struct matrix_tiles<FORMAT, ROWS> *)shared;
     const uint32_t count = find_rows(tiles, product), cols = product.cols;
     if (count == 0) return; /* for all of the block */
@@ -440,7 +412,7 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
         load_x(&x, tiles, product, count, col);
         if constexpr (blocks::EXIST)
             if (col % blocks::COLS == 0) {
-                finish_copy();
+                finish_copies();
                 __syncthreads();
                 if (col + blocks::COLS < cols) start_copy<FORMAT>(tiles, cols, col + blocks::COLS);
             }
@@ -477,7 +449,8 @@ static bool launch_rows(cuda_stream stream, const struct matrix_product *product
                     matrix_count);
     if (!prepare_kernel((const void *)multiply_matrix<FORMAT, PAIRED, ROWS>, shared_bytes))
         return false;
-    multiply_matrix<FORMAT, PAIRED, ROWS><<<grid, THREADS, shared_bytes, stream>>>(*product);
+    start_kernel(multiply_matrix<FORMAT, PAIRED, ROWS>, grid, THREADS, shared_bytes, stream,
+                 *product);
     return true;
 }
 

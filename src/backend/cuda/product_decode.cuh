@@ -156,8 +156,7 @@ DEVICE void prefetch_row(const struct weight_row &row, uint64_t bytes, uint32_t 
                          uint32_t lanes)
 {
     const uint32_t LINE = 128;
-    for (uint64_t at = lane * LINE; at < bytes; at += lanes * LINE)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(row.values + at));
+    for (uint64_t at = lane * LINE; at < bytes; at += lanes * LINE) prefetch_line(row.values + at);
 }
 
 /* Channels of a lane.  With several rows there are several, for each read of x. */
@@ -175,7 +174,7 @@ DEVICE void decode_block(const struct product &product, uint32_t block, const st
     constexpr int ALL = CHANNELS * MATRICES; /* channels of gate, then of up */
     constexpr int DEPTH = ROWS == 1 && packed<FORMAT>::SCALED ? 2 : 1;
     constexpr uint32_t SPAN = packed<FORMAT>::CHUNKS * CHUNK;
-    extern __shared__ float4 decode_tile[];
+    float4 *const decode_tile = block_memory<float4>();
     __shared__ float scales[ROWS];
     float *tile = (float *)decode_tile;
 

@@ -241,8 +241,8 @@ template <bool PAIRED> struct tiled_launch {
         const uint32_t channels = PAIRED ? TILE_CHANNELS / 2 : TILE_CHANNELS;
         const dim3 grid(blocks_for(product->channels, channels),
                         blocks_for(product->row_count, TILE_ROWS), matrix_count);
-        product_tiled<FORMAT == FORMAT_MIXED ? FORMAT_ANY : FORMAT, PAIRED>
-            <<<grid, TILE_THREADS, 0, stream>>>(*product);
+        start_kernel(product_tiled < FORMAT == FORMAT_MIXED ? FORMAT_ANY : FORMAT, PAIRED >, grid,
+                     TILE_THREADS, 0, stream, *product);
     }
 };
 
@@ -254,11 +254,11 @@ struct parts_launch {
     template <int FORMAT> void one() const
     {
         if (row_count == 1)
-            decode_parts<FORMAT, 1><<<block_count, warps * WARP, bytes, stream>>>(*parts);
+            start_kernel(decode_parts<FORMAT, 1>, block_count, warps * WARP, bytes, stream, *parts);
         else
-            decode_parts<FORMAT, DECODE_ROWS>
-                <<<dim3(block_count, blocks_for(row_count, DECODE_ROWS)), warps * WARP, bytes,
-                   stream>>>(*parts);
+            start_kernel(decode_parts<FORMAT, DECODE_ROWS>,
+                         dim3(block_count, blocks_for(row_count, DECODE_ROWS)), warps * WARP, bytes,
+                         stream, *parts);
     }
 };
 
@@ -279,10 +279,11 @@ template <bool PAIRED> struct experts_launch {
         const dim3 grid(blocks_of_product(product, warps, channels),
                         one_row ? 1 : blocks_for(product->row_count, DECODE_ROWS), expert_count);
         if (one_row)
-            decode_experts<FORMAT, 1, PAIRED><<<grid, warps * WARP, bytes, stream>>>(*product);
+            start_kernel(decode_experts<FORMAT, 1, PAIRED>, grid, warps * WARP, bytes, stream,
+                         *product);
         else
-            decode_experts<FORMAT, DECODE_ROWS, PAIRED>
-                <<<grid, warps * WARP, bytes, stream>>>(*product);
+            start_kernel(decode_experts<FORMAT, DECODE_ROWS, PAIRED>, grid, warps * WARP, bytes,
+                         stream, *product);
     }
 };
 
@@ -436,7 +437,7 @@ void cuda_embed(cuda_stream stream, float *out, const struct cuda_weight *weight
     for (uint32_t first = 0; first < row_count; first += most) {
         const uint32_t rows = row_count - first < most ? row_count - first : most;
         const dim3 grid(blocks_for(weight->cols, EMBED_THREADS * UNIT), rows);
-        embed<<<grid, EMBED_THREADS, 0, stream>>>(out + first * weight->cols, *weight,
-                                                  tokens + first, factor);
+        start_kernel(embed, grid, EMBED_THREADS, 0, stream, out + first * weight->cols, *weight,
+                     tokens + first, factor);
     }
 }

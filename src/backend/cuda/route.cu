@@ -170,7 +170,7 @@ static __device__ void write_routes(uint32_t *experts, float *weights, uint32_t 
 static __global__ void route_kernel(uint32_t *experts, float *weights, uint32_t per_row,
                                     const float *logits, uint32_t total, struct cuda_router router)
 {
-    extern __shared__ float memory[];
+    float *const memory = block_memory<float>();
     const struct route_room room = route_room_at(memory, total, router.groups);
     const size_t row = blockIdx.x;
     for (uint32_t i = threadIdx.x; i < total; i += WARP) {
@@ -193,8 +193,8 @@ void cuda_route(cuda_stream stream, uint32_t *experts, float *weights, uint32_t 
 {
     if (row_count == 0) return;
     const size_t bytes = route_room_bytes(expert_count, router->groups, per_row);
-    route_kernel<<<row_count, WARP, bytes, stream>>>(experts, weights, per_row, logits,
-                                                     expert_count, *router);
+    start_kernel(route_kernel, row_count, WARP, bytes, stream, experts, weights, per_row, logits,
+                 expert_count, *router);
 }
 
 /* ----------------------------------------------------------------------------- buckets */
@@ -317,7 +317,7 @@ static __device__ void fill_pairs(const struct bucket_arguments *p, const struct
 
 static __global__ void __launch_bounds__(BUCKET_THREADS) bucket_kernel(struct bucket_arguments p)
 {
-    extern __shared__ unsigned long long bucket_memory[];
+    unsigned long long *const bucket_memory = block_memory<unsigned long long>();
     struct bucket_room room;
     room.rows = bucket_memory;
     room.ids = reinterpret_cast<uint32_t *>(bucket_memory);
@@ -336,7 +336,7 @@ void cuda_bucket(cuda_stream stream, struct cuda_expert *out, uint32_t slots, ui
                                         slots, expert_count, row_count, per_row };
     /* 48 KiB at most for CUDA_EXPERTS_MAX experts. */
     const size_t bytes = expert_count * (sizeof(uint64_t) + sizeof(uint32_t)) + sizeof(uint32_t);
-    bucket_kernel<<<1, BUCKET_THREADS, bytes, stream>>>(p);
+    start_kernel(bucket_kernel, 1, BUCKET_THREADS, bytes, stream, p);
 }
 
 /* ------------------------------------------------------------------------------- sums */
@@ -356,7 +356,7 @@ struct combine_arguments {
 /* Blocks: (rows, columns).  The weights, which may be in the host's memory, are read once. */
 static __global__ void combine_kernel(struct combine_arguments p)
 {
-    extern __shared__ float memory[]; /* [per_row] weights, then the shared expert's */
+    float *const memory = block_memory<float>(); /* [per_row] weights, then the shared expert's */
     const size_t row = blockIdx.x;
     const uint32_t column = blockIdx.y * COMBINE_THREADS + threadIdx.x;
     for (uint32_t i = threadIdx.x; i < p.per_row; i += COMBINE_THREADS)
@@ -384,5 +384,5 @@ void cuda_combine(cuda_stream stream, float *out, const float *answers, const fl
         out, answers, weights, shared, scale, per_row, width, add
     };
     const dim3 grid(row_count, blocks_for(width, COMBINE_THREADS));
-    combine_kernel<<<grid, COMBINE_THREADS, (per_row + 1) * sizeof(float), stream>>>(p);
+    start_kernel(combine_kernel, grid, COMBINE_THREADS, (per_row + 1) * sizeof(float), stream, p);
 }

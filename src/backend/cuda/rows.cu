@@ -29,16 +29,16 @@ void cuda_rms_norm(cuda_stream stream, float *out, const float *a, const float *
                    float epsilon, uint32_t row_count, uint32_t width)
 {
     if (row_count == 0) return;
-    rms_norm_kernel<false>
-        <<<row_count, norm_threads(width), 0, stream>>>(out, a, weight, epsilon, width);
+    start_kernel(rms_norm_kernel<false>, row_count, norm_threads(width), 0, stream, out, a, weight,
+                 epsilon, width);
 }
 
 void cuda_add_rms_norm(cuda_stream stream, float *out, const float *a, const float *weight,
                        float epsilon, uint32_t row_count, uint32_t width)
 {
     if (row_count == 0) return;
-    rms_norm_kernel<true>
-        <<<row_count, norm_threads(width), 0, stream>>>(out, a, weight, epsilon, width);
+    start_kernel(rms_norm_kernel<true>, row_count, norm_threads(width), 0, stream, out, a, weight,
+                 epsilon, width);
 }
 
 static __global__ void head_norm_kernel(float *a, const float *weight, float epsilon,
@@ -58,8 +58,8 @@ void cuda_head_norm(cuda_stream stream, float *a, const float *weight, float eps
 {
     const size_t head_count = (size_t)row_count * heads;
     if (head_count == 0) return;
-    head_norm_kernel<<<blocks_for(head_count, HEADS_PER_BLOCK), HEADS_PER_BLOCK * WARP, 0,
-                       stream>>>(a, weight, epsilon, head_count, head_width);
+    start_kernel(head_norm_kernel, blocks_for(head_count, HEADS_PER_BLOCK), HEADS_PER_BLOCK * WARP,
+                 0, stream, a, weight, epsilon, head_count, head_width);
 }
 
 /* -------------------------------------------------------------------- number by number */
@@ -87,7 +87,8 @@ void cuda_scale(cuda_stream stream, float *a, const float *weight, uint32_t row_
                 uint32_t width)
 {
     if (row_count == 0 || width == 0) return;
-    scale_kernel<<<columns_grid(row_count, width), COLUMNS, 0, stream>>>(a, weight, width);
+    start_kernel(scale_kernel, columns_grid(row_count, width), COLUMNS, 0, stream, a, weight,
+                 width);
 }
 
 static __global__ void soft_cap_kernel(float *a, float cap, uint32_t width)
@@ -100,7 +101,8 @@ static __global__ void soft_cap_kernel(float *a, float cap, uint32_t width)
 void cuda_soft_cap(cuda_stream stream, float *a, float cap, uint32_t row_count, uint32_t width)
 {
     if (row_count == 0 || width == 0) return;
-    soft_cap_kernel<<<columns_grid(row_count, width), COLUMNS, 0, stream>>>(a, cap, width);
+    start_kernel(soft_cap_kernel, columns_grid(row_count, width), COLUMNS, 0, stream, a, cap,
+                 width);
 }
 
 static __global__ void add_bias_kernel(float *a, const float *weight, uint32_t width)
@@ -113,7 +115,8 @@ void cuda_add_bias(cuda_stream stream, float *a, const float *weight, uint32_t r
                    uint32_t width)
 {
     if (row_count == 0 || width == 0) return;
-    add_bias_kernel<<<columns_grid(row_count, width), COLUMNS, 0, stream>>>(a, weight, width);
+    start_kernel(add_bias_kernel, columns_grid(row_count, width), COLUMNS, 0, stream, a, weight,
+                 width);
 }
 
 static __global__ void sigmoid_multiply_kernel(float *out, const float *a, const float *gate,
@@ -128,8 +131,8 @@ void cuda_sigmoid_multiply(cuda_stream stream, float *out, const float *a, const
                            uint32_t row_count, uint32_t width)
 {
     if (row_count == 0 || width == 0) return;
-    sigmoid_multiply_kernel<<<columns_grid(row_count, width), COLUMNS, 0, stream>>>(out, a, gate,
-                                                                                    width);
+    start_kernel(sigmoid_multiply_kernel, columns_grid(row_count, width), COLUMNS, 0, stream, out,
+                 a, gate, width);
 }
 
 static __global__ void activate_kernel(float *out, const float *gate, const float *up,
@@ -144,6 +147,6 @@ void cuda_activate(cuda_stream stream, float *out, const float *gate, const floa
                    int activation, uint32_t row_count, uint32_t width)
 {
     if (row_count == 0 || width == 0) return;
-    activate_kernel<<<columns_grid(row_count, width), COLUMNS, 0, stream>>>(out, gate, up,
-                                                                            activation, width);
+    start_kernel(activate_kernel, columns_grid(row_count, width), COLUMNS, 0, stream, out, gate, up,
+                 activation, width);
 }
