@@ -608,14 +608,16 @@ static mf_status hold_experts(struct forward *f, mf_error *why)
     mf_status status = MF_OK;
     if (f->outer) f->held = f->outer->held; /* whose step has begun */
     if (f->held != HELD_UNKNOWN) return MF_OK;
-    f->held = HELD_NOT;
     uint64_t wanted = all_expert_bytes(f) + f->weights->resident_bytes + spare;
-    if (wanted > f->backend->functions->free_bytes(f->backend)) return MF_OK;
+    if (wanted > f->backend->functions->free_bytes(f->backend)) {
+        f->held = HELD_NOT;
+        return MF_OK;
+    }
     for (uint32_t layer = 0; layer < f->config->layer_count && status == MF_OK; layer++)
         if (has_experts(f, layer)) status = hold_layer(f, layer, why);
-    if (status == MF_OK) f->held = HELD_ALL;
-    if (status == MF_ERR_MEMORY) status = MF_OK; /* they come as they are wanted, then */
-    return status;
+    if (status != MF_OK && status != MF_ERR_MEMORY) return status; /* the next step tries again */
+    f->held = status == MF_OK ? HELD_ALL : HELD_NOT; /* they come as they are wanted, then */
+    return MF_OK;
 }
 
 /* Generated rows of which the host wants nothing before the end. */

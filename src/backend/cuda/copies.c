@@ -123,8 +123,10 @@ static void *take_evicting(struct cuda_backend *b, size_t bytes)
 
 /* ------------------------------------------------------------------------------------- weights */
 
-static mf_status fail_device_memory(mf_error *why, const struct cuda_backend *b, size_t bytes)
+mf_status cuda_fail_memory(mf_error *why, struct cuda_backend *b, size_t bytes)
 {
+    mf_status status = cuda_check(b, why);
+    if (status != MF_OK) return status;
     return fail(why, MF_ERR_MEMORY,
                 "the device has no room for another %.1f MiB: %.1f of %.1f MiB are taken",
                 (double)bytes / (1 << 20), (double)atomic_load(&b->taken_bytes) / (1 << 20),
@@ -145,10 +147,7 @@ mf_status cuda_array_on_device(const void **out, struct cuda_backend *b, const v
     }
     if (!copy) {
         void *memory = take_evicting(b, bytes);
-        if (!memory) {
-            mf_status status = cuda_check(b, why);
-            return status != MF_OK ? status : fail_device_memory(why, b, bytes);
-        }
+        if (!memory) return cuda_fail_memory(why, b, bytes);
         copy = add(b, &b->weights, key);
         if (!copy) {
             cuda_give(b, memory, bytes);
@@ -156,7 +155,11 @@ mf_status cuda_array_on_device(const void **out, struct cuda_backend *b, const v
         }
         copy->memory = memory;
         copy->bytes = bytes;
-        cuda_note(b, cudaMemcpyAsync(memory, array, bytes, cudaMemcpyHostToDevice, b->stream));
+        if (!cuda_note(b,
+                       cudaMemcpyAsync(memory, array, bytes, cudaMemcpyHostToDevice, b->stream))) {
+            drop(b, &b->weights, copy);
+            return cuda_check(b, why);
+        }
     }
     *out = copy->memory;
     return cuda_check(b, why);
@@ -282,20 +285,23 @@ static struct cuda_weight moved(const struct weight *w, const struct stretches *
     return out;
 }
 
-static void fill_expert(struct cuda_backend *b, struct copy *copy, const struct stretches *s,
+/* False: an error was noted, and the copy is not whole. */
+static bool fill_expert(struct cuda_backend *b, struct copy *copy, const struct stretches *s,
                         const struct expert_view *view)
 {
     uint8_t *memory = copy->memory;
-    for (size_t i = 0; i < s->count; i++)
-        cuda_note(b, cudaMemcpyAsync(memory + s->list[i].at, s->list[i].begin,
-                                     (size_t)(s->list[i].end - s->list[i].begin),
-                                     cudaMemcpyHostToDevice, b->stream));
+    bool whole = true;
+    for (size_t i = 0; i < s->count && whole; i++)
+        whole = cuda_note(b, cudaMemcpyAsync(memory + s->list[i].at, s->list[i].begin,
+                                             (size_t)(s->list[i].end - s->list[i].begin),
+                                             cudaMemcpyHostToDevice, b->stream));
     copy->expert = (struct cuda_expert){ .gate = moved(&view->gate, s, memory),
                                          .up = moved(&view->up, s, memory),
                                          .down = moved(&view->down, s, memory),
                                          .gate_addends = moved(&view->gate_addends, s, memory),
                                          .up_addends = moved(&view->up_addends, s, memory),
                                          .down_addends = moved(&view->down_addends, s, memory) };
+    return whole;
 }
 
 mf_status cuda_expert_on_device(const struct cuda_expert **out, struct cuda_backend *b,
@@ -317,7 +323,7 @@ mf_status cuda_expert_on_device(const struct cuda_expert **out, struct cuda_back
         mf_status status = cuda_check(b, why);
         if (status != MF_OK) return status;
         if (!memory && b->newest && b->newest->launch == b->launch) return MF_OK;
-        if (!memory) return fail_device_memory(why, b, stretches.bytes);
+        if (!memory) return cuda_fail_memory(why, b, stretches.bytes);
         copy = add(b, &b->experts, key);
         if (!copy) {
             cuda_give(b, memory, stretches.bytes);
@@ -325,7 +331,10 @@ mf_status cuda_expert_on_device(const struct cuda_expert **out, struct cuda_back
         }
         copy->memory = memory;
         copy->bytes = stretches.bytes;
-        fill_expert(b, copy, &stretches, work->view);
+        if (!fill_expert(b, copy, &stretches, work->view)) {
+            drop(b, &b->experts, copy);
+            return cuda_check(b, why);
+        }
     }
     use_expert(b, copy);
     *out = &copy->expert;
@@ -349,7 +358,7 @@ static mf_status hold(struct cuda_backend *b, const void *layer, const struct ex
     const struct cuda_expert *expert;
     mf_status status = cuda_expert_on_device(&expert, b, layer, work, why);
     if (status != MF_OK) return status;
-    if (!expert) return fail_device_memory(why, b, 0);
+    if (!expert) return cuda_fail_memory(why, b, 0);
     struct copy *copy = find(&b->experts, (struct copy_key){ layer, work->expert });
     if (!copy->held) unlink_expert(b, copy);
     copy->held = true;
@@ -368,7 +377,7 @@ mf_status cuda_hold_experts(struct backend *backend, const struct layer_weights 
     if (!table) {
         size_t bytes = total * sizeof(struct cuda_expert);
         void *memory = cuda_take(b, bytes);
-        if (!memory) return fail_device_memory(why, b, bytes);
+        if (!memory) return cuda_fail_memory(why, b, bytes);
         table = add(b, &b->tables, key);
         if (!table) {
             cuda_give(b, memory, bytes);

@@ -10,8 +10,9 @@
  * One stream: what is queued runs in order, so that memory may be written again, or given back with
  * cudaFreeAsync, as soon as the last launch that reads it is queued.
  *
- * Errors are sticky: the first failure of a launch or a copy is kept, and reported by the call in
- * which it is found and by all later ones.  A context that has failed cannot be used again.
+ * Errors: the first failure of a launch or a copy is kept until the call in which it happens, or is
+ * found, returns it.  That step is lost, and the next one may succeed: what was to be copied counts as
+ * not copied.  A device that is lost fails every call from then on.
  *
  * Threads: as backend.h says.  The memory of states (states.c) is used on any thread, with a stream of
  * its own. */
@@ -116,8 +117,11 @@ struct cuda_backend {
     size_t buckets_bytes;
 };
 
-/* MF_OK, or what has failed. */
+/* MF_OK, or what has failed since the last time. */
 mf_status cuda_check(struct cuda_backend *b, mf_error *why);
+
+/* After memory of the device could not be taken: what has failed, or that none is left. */
+mf_status cuda_fail_memory(mf_error *why, struct cuda_backend *b, size_t bytes);
 
 /* Keeps the first error; false: there is one. */
 bool cuda_note(struct cuda_backend *b, cudaError_t error);

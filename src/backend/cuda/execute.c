@@ -213,11 +213,16 @@ static void attend_generated(struct job *job, float *out, const float *queries,
     bool grown = cuda_grow(b, &scratch, &b->attend_bytes, bytes);
     b->attend_scratch = scratch;
     if (!grown) {
-        job->status = cuda_check(b, job->why);
-        if (job->status == MF_OK) job->status = fail_memory(job->why, bytes);
+        job->status = cuda_fail_memory(job->why, b, bytes);
         return;
     }
-    if (b->attend_bytes != before) cuda_note(b, cudaMemsetAsync(scratch, 0, bytes, b->stream));
+    if (b->attend_bytes != before && !cuda_note(b, cudaMemsetAsync(scratch, 0, bytes, b->stream))) {
+        cuda_give(b, scratch, bytes);
+        b->attend_scratch = NULL;
+        b->attend_bytes = 0;
+        job->status = cuda_check(b, job->why);
+        return;
+    }
     cuda_attend_decode(b->stream, out, queries, rows, shape, context, b->attend_scratch);
 }
 
@@ -319,10 +324,14 @@ static bool reserve_routes(struct cuda_backend *b, size_t pairs)
 {
     size_t bytes = pairs * (sizeof(uint32_t) + sizeof(float));
     if (b->routes_bytes >= bytes) return true;
+    if (!cuda_grow(b, &b->routes, &b->routes_bytes, bytes)) return false;
     if (b->host_routes) cuda_note(b, cudaFreeHost(b->host_routes));
     b->host_routes = NULL;
-    if (!cuda_note(b, cudaHostAlloc(&b->host_routes, bytes, cudaHostAllocDefault))) return false;
-    return cuda_grow(b, &b->routes, &b->routes_bytes, bytes);
+    if (cuda_note(b, cudaHostAlloc(&b->host_routes, bytes, cudaHostAllocDefault))) return true;
+    cuda_give(b, b->routes, b->routes_bytes);
+    b->routes = NULL;
+    b->routes_bytes = 0;
+    return false;
 }
 
 static void route(struct job *job)
@@ -340,8 +349,7 @@ static void route(struct job *job)
                                   .top_groups = r->top_groups };
     if (job->status != MF_OK) return;
     if (!reserve_routes(b, pairs)) {
-        job->status = cuda_check(b, job->why);
-        if (job->status == MF_OK) job->status = fail_memory(job->why, pairs * sizeof(float));
+        job->status = cuda_fail_memory(job->why, b, pairs * sizeof(float));
         return;
     }
     uint32_t *experts = b->routes;

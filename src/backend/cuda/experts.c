@@ -98,8 +98,9 @@ mf_status cuda_run_held_experts(struct backend *backend, const struct expert_bat
     if (!table || pairs != b->route_pairs)
         return fail(why, MF_ERR_ARGUMENT,
                     "the device holds no experts, or no routes, of this step");
-    if (!cuda_grow(b, &b->buckets, &b->buckets_bytes, slot_bytes + pairs * sizeof(uint32_t)))
-        return cuda_check(b, why);
+    size_t bytes = slot_bytes + pairs * sizeof(uint32_t);
+    if (!cuda_grow(b, &b->buckets, &b->buckets_bytes, bytes))
+        return cuda_fail_memory(why, b, bytes);
     struct cuda_expert *experts = b->buckets;
     cuda_bucket(b->stream, experts, (uint32_t)slots,
                 (uint32_t *)((uint8_t *)b->buckets + slot_bytes), table, total, b->routes,

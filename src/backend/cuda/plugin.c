@@ -13,10 +13,15 @@ bool cuda_note(struct cuda_backend *b, cudaError_t error)
 
 mf_status cuda_check(struct cuda_backend *b, mf_error *why)
 {
-    cuda_note(b, cudaPeekAtLastError());
-    if (b->failed == cudaSuccess) return MF_OK;
-    return fail(why, MF_ERR_DEVICE, "the CUDA device failed: %s (%s)",
-                cudaGetErrorString(b->failed), cudaGetErrorName(b->failed));
+    cuda_note(b, cudaGetLastError());
+    cudaError_t failed = b->failed;
+    b->failed = cudaSuccess;
+    if (failed == cudaSuccess) return MF_OK;
+    if (failed == cudaErrorMemoryAllocation)
+        return fail(why, MF_ERR_MEMORY,
+                    "the CUDA device has no more memory, or the host none to pin");
+    return fail(why, MF_ERR_DEVICE, "the CUDA device failed: %s (%s)", cudaGetErrorString(failed),
+                cudaGetErrorName(failed));
 }
 
 /* --------------------------------------------------------------------------------------- memory */
@@ -82,6 +87,8 @@ static mf_status finish(struct backend *backend, bool whole, mf_error *why)
 {
     struct cuda_backend *b = (struct cuda_backend *)backend;
     cuda_end_step(b, whole);
+    /* What a step that failed has not copied must not be copied in a recording. */
+    if (!whole) cuda_drop_replays(b);
     cuda_note(b, cudaStreamSynchronize(b->stream));
     return cuda_check(b, why);
 }

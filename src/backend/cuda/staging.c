@@ -20,9 +20,12 @@ static bool enlarge(struct cuda_backend *b, struct staged *staged, size_t bytes)
     if (!device) return cuda_note(b, cudaErrorMemoryAllocation);
     staged->device = device;
     staged->capacity = bytes;
-    if (!cuda_note(b, cudaHostAlloc(&host, bytes, cudaHostAllocDefault))) return false;
-    staged->host = host;
-    return true;
+    if (cuda_note(b, cudaHostAlloc(&host, bytes, cudaHostAllocDefault))) {
+        staged->host = host;
+        return true;
+    }
+    release(b, staged);
+    return false;
 }
 
 struct staged *cuda_stage(struct cuda_backend *b, size_t bytes, size_t count)

@@ -59,18 +59,24 @@ static void release(void *user, void *memory, size_t bytes)
     atomic_fetch_sub(&b->taken_bytes, bytes);
 }
 
+/* What the caller is told is not for the next step to report. */
+static bool is_done(const struct cuda_backend *b, cudaError_t error)
+{
+    if (error == cudaSuccess) error = cudaStreamSynchronize(b->state_stream);
+    if (error != cudaSuccess) (void)cudaGetLastError();
+    return error == cudaSuccess;
+}
+
 static bool copy(void *user, void *to, const void *from, size_t bytes)
 {
     const struct cuda_backend *b = user;
-    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, b->state_stream) == cudaSuccess &&
-           cudaStreamSynchronize(b->state_stream) == cudaSuccess;
+    return is_done(b, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, b->state_stream));
 }
 
 static bool clear(void *user, void *memory, size_t bytes)
 {
     const struct cuda_backend *b = user;
-    return cudaMemsetAsync(memory, 0, bytes, b->state_stream) == cudaSuccess &&
-           cudaStreamSynchronize(b->state_stream) == cudaSuccess;
+    return is_done(b, cudaMemsetAsync(memory, 0, bytes, b->state_stream));
 }
 
 void cuda_begin_states(struct cuda_backend *b)

@@ -20,9 +20,13 @@ static bool enlarge(struct cuda_backend *b, struct step_block *block, size_t byt
     if (!device) return cuda_note(b, cudaErrorMemoryAllocation);
     block->device = device;
     block->capacity = bytes;
-    if (!cuda_note(b, cudaHostAlloc(&host, bytes, cudaHostAllocDefault))) return false;
-    block->host = host;
-    return true;
+    if (cuda_note(b, cudaHostAlloc(&host, bytes, cudaHostAllocDefault))) {
+        block->host = host;
+        return true;
+    }
+    cuda_give(b, device, bytes);
+    *block = (struct step_block){ .host = NULL };
+    return false;
 }
 
 /* Room for an array of the block; returns where it is written, *device is where it is read. */
