@@ -59,7 +59,7 @@ check_tidy()
     # without what tests compile of the program again, and the plugin of the library.
     sed -E 's/ -m(move|store)-max=[0-9]+//g; s/"command": "ccache /"command": "/' \
         "$build/compile_commands.json" |
-        tools/drop_commands.py 'lib(kernels_(avx2vnni|avx512|avx512vnni)|plan_parts)\.a|cuda\.so\.p/src_(base|quant)_' \
+        tools/drop_commands.py 'lib(kernels_(avx2vnni|avx512|avx512vnni)|plan_parts)\.a|cuda\.so\.p/src_(base|quant)_|tests/emulated/(moeflux-cuda\.so|golden|batched|phases)\.p/' \
         >"$build/tidy/compile_commands.json"
     tools/sources.sh src apps bench examples tests | grep '\.c$' |
         xargs -P "$jobs" -n 1 tools/tidy.sh "$build"

@@ -90,6 +90,7 @@ def describe():
 
 
 def checks():
+    yield "products and experts of every format", lambda: passes(build / "tests/cuda/products")
     for case in cases():
         yield f"golden {case}", lambda case=case: passes(tests("golden"), case, "cuda")
     own = sorted(case.name for case in own_cases.iterdir() if (case / "golden.json").exists())
