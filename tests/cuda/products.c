@@ -136,9 +136,9 @@ static void check_rows(const struct matrix *m, const float *out, const float *x,
             double size, wanted = dot(m->numbers + i * cols, x + r * cols, cols, &size);
             double found = (double)out[r * rows + i];
             if (!(fabs(found - wanted) <= bound * size + 1e-30))
-                fail_msg("%s of %s %zu x %zu: row %zu of %zu, channel %zu is %g instead of %g", what,
-                         format_info(m->host.format)->name, rows, cols, r, row_count, i, found,
-                         wanted);
+                fail_msg("%s of %s %zu x %zu: row %zu of %zu, channel %zu is %g instead of %g",
+                         what, format_info(m->host.format)->name, rows, cols, r, row_count, i,
+                         found, wanted);
         }
     }
 }

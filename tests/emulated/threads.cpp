@@ -77,7 +77,7 @@ struct fiber {
     unsigned group;           /* of the next copies */
 };
 
-/* Those who wait for each other. */
+/* Of fibers that wait for each other. */
 struct barrier {
     unsigned live, arrived, generation;
 };
