@@ -203,6 +203,10 @@ struct backend_functions {
                                   mf_error *why);
     /* Drops its copies of weights and experts: a model is about to be closed. */
     void (*forget)(struct backend *backend);
+    /* Makes memory of the host, which stays where it is until `unpin`, quick to copy from.  False: it
+     * cannot, and copies are slower. */
+    bool (*pin)(struct backend *backend, void *memory, size_t bytes);
+    void (*unpin)(struct backend *backend, void *memory);
 };
 
 /* Memory of a device for pages and recurrent states, which the host reaches with `copy` and `clear`

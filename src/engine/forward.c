@@ -601,6 +601,14 @@ static mf_status hold_layer(struct forward *f, uint32_t layer, mf_error *why)
     return status;
 }
 
+/* Experts are copied as they are wanted. */
+static mf_status hold_no_experts(struct forward *f)
+{
+    f->held = HELD_NOT;
+    expert_store_pin(f->experts, f->backend);
+    return MF_OK;
+}
+
 /* Whether the device has all experts, which it is given before the first step if it has the room. */
 static mf_status hold_experts(struct forward *f, mf_error *why)
 {
@@ -609,14 +617,12 @@ static mf_status hold_experts(struct forward *f, mf_error *why)
     if (f->outer) f->held = f->outer->held; /* whose step has begun */
     if (f->held != HELD_UNKNOWN) return MF_OK;
     uint64_t wanted = all_expert_bytes(f) + f->weights->resident_bytes + spare;
-    if (wanted > f->backend->functions->free_bytes(f->backend)) {
-        f->held = HELD_NOT;
-        return MF_OK;
-    }
+    if (wanted > f->backend->functions->free_bytes(f->backend)) return hold_no_experts(f);
     for (uint32_t layer = 0; layer < f->config->layer_count && status == MF_OK; layer++)
         if (has_experts(f, layer)) status = hold_layer(f, layer, why);
     if (status != MF_OK && status != MF_ERR_MEMORY) return status; /* the next step tries again */
-    f->held = status == MF_OK ? HELD_ALL : HELD_NOT; /* they come as they are wanted, then */
+    if (status != MF_OK) return hold_no_experts(f);
+    f->held = HELD_ALL;
     return MF_OK;
 }
 

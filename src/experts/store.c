@@ -181,12 +181,30 @@ mf_status expert_store_open(struct expert_store **out, const struct expert_store
     return MF_OK;
 }
 
+void expert_store_pin(struct expert_store *store, struct backend *device)
+{
+    const struct slot_plan *plan = &store->placement.plan;
+    if (!store->memory || store->pinned_for || !device->functions->pin) return;
+    for (size_t c = 0; c < plan->class_count; c++)
+        if (plan->classes[c].count < plan->classes[c].capacity) return; /* pinning would take it */
+    if (device->functions->pin(device, store->memory, store->placement.memory_bytes))
+        store->pinned_for = device;
+}
+
+static void unpin(struct expert_store *store)
+{
+    struct backend *device = store->pinned_for;
+    store->pinned_for = NULL;
+    if (device) device->functions->unpin(device, store->memory);
+}
+
 void expert_store_free(struct expert_store *store)
 {
     if (!store) return;
     const mf_allocator *allocator = store->options.allocator;
     memory_warmer_stop(&store->warmer);
     async_reader_free(store->reader); /* nothing writes into the slots from here on */
+    unpin(store);
     for (size_t i = 0; store->maps && i < store->options.directory->file_count; i++)
         file_map_close(&store->maps[i]);
     if (store->memory)
@@ -242,6 +260,7 @@ mf_status expert_store_set_budget(struct expert_store *store, uint64_t budget_by
     while (reading_collect(store, true)) continue;
     mf_status status = expert_placement_limit(placement, budget_bytes, why);
     if (status != MF_OK) return status;
+    unpin(store); /* a device would go on to read the pages that are returned below */
     if (placement->stage_count != buffers) set_buffers(store);
     if (expert_placement_must_stream(placement)) {
         status = begin_streaming(store, budget_bytes, why);

@@ -117,6 +117,10 @@ void expert_store_free(struct expert_store *store);
  * and changes nothing.  Waits for reads; no lease may be held. */
 mf_status expert_store_set_budget(struct expert_store *store, uint64_t budget_bytes, mf_error *why);
 
+/* Lets a device copy experts at the speed of its bus, until the budget changes or the store is freed.
+ * Slots that are mapped, or that a budget leaves without memory, stay as they are. */
+void expert_store_pin(struct expert_store *store, struct backend *device);
+
 /* Submits reads for the missing experts, as far as there are slots, and ends the previous visit. */
 void expert_visit_begin(struct expert_visit *visit, struct expert_store *store,
                         const struct expert_request *request);

@@ -379,6 +379,24 @@ cudaError_t cudaFreeHost(void *memory)
     return cudaSuccess;
 }
 
+cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned)
+{
+    locked lock(mutex);
+    if (fails(EMULATED_ALLOCATION)) return failed(cudaErrorMemoryAllocation);
+    allocations[(uintptr_t)memory] = { bytes, 0, nullptr, cudaMemoryTypeHost };
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void *memory)
+{
+    locked lock(mutex);
+    auto found = allocations.find((uintptr_t)memory);
+    if (found == allocations.end() || found->second.base)
+        emulated::stop("memory is unregistered that was not registered");
+    allocations.erase(found);
+    return cudaSuccess;
+}
+
 static void check_kind(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
 {
     if (bytes == 0 || kind == cudaMemcpyDefault) return;

@@ -81,6 +81,13 @@ static void drop_all(struct cuda_backend *b, struct copies *copies)
     *copies = (struct copies){ 0 };
 }
 
+/* Pinned memory is read when its copy's turn comes: until then its lease must not end. */
+void cuda_wait_for_copies(struct cuda_backend *b)
+{
+    if (b->copies) cuda_note(b, cudaEventSynchronize(b->copied));
+    b->copies = false;
+}
+
 void cuda_forget(struct cuda_backend *b)
 {
     cuda_drop_replays(b);
@@ -295,6 +302,8 @@ static bool fill_expert(struct cuda_backend *b, struct copy *copy, const struct 
         whole = cuda_note(b, cudaMemcpyAsync(memory + s->list[i].at, s->list[i].begin,
                                              (size_t)(s->list[i].end - s->list[i].begin),
                                              cudaMemcpyHostToDevice, b->stream));
+    b->copies = true;
+    whole = cuda_note(b, cudaEventRecord(b->copied, b->stream)) && whole;
     copy->expert = (struct cuda_expert){ .gate = moved(&view->gate, s, memory),
                                          .up = moved(&view->up, s, memory),
                                          .down = moved(&view->down, s, memory),
@@ -390,5 +399,6 @@ mf_status cuda_hold_experts(struct backend *backend, const struct layer_weights 
     mf_status status = MF_OK;
     for (size_t i = 0; i < count && status == MF_OK; i++)
         status = hold(b, layer, &works[i], table->memory, why);
+    cuda_wait_for_copies(b);
     return status;
 }

@@ -101,6 +101,8 @@ struct cuda_backend {
     struct copies tables; /* of layers whose experts are held: [experts] struct cuda_expert */
     struct copy *newest, *oldest; /* of the experts */
     uint64_t launch;              /* number of the launch that experts are gathered for */
+    cudaEvent_t copied;           /* behind the last copy of an expert */
+    bool copies;                  /* some are queued that the host has not waited for */
     struct staged staged[STAGED_COUNT];
     size_t next_staged;
     struct step_block steps[STEP_KINDS];
@@ -158,6 +160,8 @@ mf_status cuda_array_on_device(const void **out, struct cuda_backend *b, const v
  * experts of the present launch would have to go. */
 mf_status cuda_expert_on_device(const struct cuda_expert **out, struct cuda_backend *b,
                                 const void *layer, const struct expert_work *work, mf_error *why);
+/* Waits until copies of experts have read the host's memory, not for the launches behind them. */
+void cuda_wait_for_copies(struct cuda_backend *b);
 void cuda_forget(struct cuda_backend *b);
 mf_status cuda_hold_experts(struct backend *backend, const struct layer_weights *layer,
                             const struct expert_work *works, size_t count, size_t total,

@@ -145,5 +145,7 @@ mf_status cuda_run_expert_batch(struct backend *backend, const struct expert_bat
         gathered.pairs += work->pair_count;
         if (gathered.count == COUNT_OF(gathered.works)) status = launch(b, batch, &gathered, why);
     }
-    return status == MF_OK ? launch(b, batch, &gathered, why) : status;
+    if (status == MF_OK) status = launch(b, batch, &gathered, why);
+    cuda_wait_for_copies(b);
+    return status;
 }

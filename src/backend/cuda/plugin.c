@@ -104,6 +104,19 @@ static void forget(struct backend *backend)
     cuda_forget((struct cuda_backend *)backend);
 }
 
+static bool pin(struct backend *backend, void *memory, size_t bytes)
+{
+    (void)backend;
+    if (cudaHostRegister(memory, bytes, cudaHostRegisterDefault) == cudaSuccess) return true;
+    (void)cudaGetLastError(); /* which is no failure */
+    return false;
+}
+
+static void unpin(struct backend *backend, void *memory)
+{
+    cuda_note((struct cuda_backend *)backend, cudaHostUnregister(memory));
+}
+
 /* -------------------------------------------------------------------------------------- reserve */
 
 /* Scratch of latent attention, the only op with any. */
@@ -159,6 +172,7 @@ static void free_backend(struct backend *backend)
     cuda_give(b, b->scratch, b->scratch_floats * sizeof(float));
     cuda_give(b, b->routes, b->routes_bytes);
     if (b->host_routes) cuda_note(b, cudaFreeHost(b->host_routes));
+    if (b->copied) cuda_note(b, cudaEventDestroy(b->copied));
     if (b->stream) cuda_note(b, cudaStreamDestroy(b->stream));
     cuda_end_states(b);
     b->allocator->release(b->allocator->user, b, sizeof *b);
@@ -180,6 +194,8 @@ static const struct backend_functions functions = {
     .hold_experts = cuda_hold_experts,
     .run_held_experts = cuda_run_held_experts,
     .forget = forget,
+    .pin = pin,
+    .unpin = unpin,
 };
 
 static mf_status find_device(mf_error *why)
@@ -250,6 +266,7 @@ static mf_status open_backend(struct backend **out, const struct cuda_options *o
                                 .device_bytes = limit_within(options->device_bytes, &device) };
     cuda_begin_states(b);
     cuda_note(b, cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking));
+    cuda_note(b, cudaEventCreateWithFlags(&b->copied, cudaEventDisableTiming));
     keep_freed_memory(b);
     status = cuda_check(b, why);
     if (status == MF_OK)
