@@ -103,7 +103,7 @@ struct expert_store {
     struct eviction eviction; /* without tables while nothing can be evicted */
     uint64_t policy_bytes;    /* of its tables */
 
-    uint8_t *memory; /* placement.memory_bytes */
+    uint8_t *memory;            /* placement.memory_bytes */
     struct backend *pinned_for; /* a device that `memory` is pinned for; NULL: none */
     struct memory_warmer warmer;
     struct expert_slot *slots; /* [placement.plan.capacity] */
