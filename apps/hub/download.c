@@ -139,8 +139,9 @@ static bool is_expired(const struct downloader *d, const struct transfer *transf
            !transport_is_hub(d->order->client->transport, transfer_address(transfer));
 }
 
-/* After a transfer that did not bring all of its piece. */
-static void end_badly(struct downloader *d, struct hub_job *job, const struct transfer *transfer)
+/* After a transfer that did not bring all of its piece.  `ranged`: it had asked for a range. */
+static void end_badly(struct downloader *d, struct hub_job *job, const struct transfer *transfer,
+                      bool ranged)
 {
     mf_error why = { .text = "" };
 
@@ -151,7 +152,8 @@ static void end_badly(struct downloader *d, struct hub_job *job, const struct tr
                      &why);
         return;
     }
-    if (transfer->state == TRANSFER_REFUSED && job->whole) return; /* begun anew without ranges */
+    /* Begun anew without ranges; what is refused without one stays refused. */
+    if (transfer->state == TRANSFER_REFUSED && job->whole && ranged) return;
     bool expired = is_expired(d, transfer);
     /* Connections that had the same address count once. */
     if (job->address || transfer->redirections > 0) job->expired++;
@@ -185,7 +187,7 @@ static void end_lane(struct downloader *d, struct lane *lane)
         transfer->state = TRANSFER_CUT;
         snprintf(transfer->problem, sizeof transfer->problem, "the connection ended early");
     }
-    end_badly(d, job, transfer);
+    end_badly(d, job, transfer, lane->begun > 0 || lane->end < job->blob.file->size);
 }
 
 /* -------------------------------------------------------------------- jobs */

@@ -228,6 +228,14 @@ def check_addresses():
     hub.faults = [Fault("/", half_of(MODEL), 2, "cdn")]
     pulled("that is cut, too", place, place.run("pull", NAME + ":Q4_K_M"))
 
+    for what, act, sentence in (
+            ("redirects elsewhere", status(302, Location="http://example.com/x"), "is refused"),
+            ("fails at length", lambda h, r: h.answer(503, bytes(2 * MIB)), "more than 1 MiB")):
+        place = fresh()
+        hub.ranges = False
+        hub.faults = [Fault("/resolve/", lambda h, r: False), Fault("/resolve/", act, -1)]
+        refused(f"that then {what}", place, place.run("pull", NAME + ":Q4_K_M"), sentence)
+
     place = fresh()
     hub.faults = [Fault("/", lambda h, r: h.answer(404, b""), -1, "cdn")]
     refused("a file that is gone", place, place.run("pull", NAME + ":Q4_K_M"), "status 404")
