@@ -207,7 +207,9 @@ static mf_status mark_named(struct hub_removal *out, mf_error *why)
                     repository, name, marking.label);
     visit_snapshots(&marking, true, NULL); /* says what there is */
     return fail(why, MF_ERR_ARGUMENT, "%.128s in the cache: %.300s", repository,
-                marking.why.text[0] ? marking.why.text : "it has no files");
+                marking.why.text[0] ? marking.why.text
+                                    : "it has no model; `moeflux rm` of it without a quantisation "
+                                      "removes what a download has left");
 }
 
 static mf_status list_links(struct hub_removal *out, mf_error *why)

@@ -25,7 +25,7 @@ struct hub_removal {
     struct hub_local *local; /* borrowed */
     struct hub_link_entry *links;
     size_t link_count;
-    uint64_t bytes; /* that become free: blobs without another link, and incomplete ones */
+    uint64_t bytes; /* that become free: blobs without another link; of a whole repository all */
 };
 
 /* Without a quantisation everything goes; a quantisation is a label or a file's name as a whole, in

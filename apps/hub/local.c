@@ -126,6 +126,27 @@ static bool read_written(uint64_t *out, const char *incomplete)
     return true;
 }
 
+static bool is_linked(const struct hub_local *local, const char *hash)
+{
+    for (size_t i = 0; i < local->count; i++) {
+        const struct hub_listing *files = &local->snapshots[i].files;
+        for (size_t f = 0; f < files->count; f++) {
+            if (strcmp(files->files[f].hash, hash) == 0) return true;
+        }
+    }
+    return false;
+}
+
+/* A blob is linked when all files of its model are there.  Beside a snapshot it may as well be one
+ * that another tool has left. */
+static void count_unlinked_blob(struct hub_local *local, const struct stat *info)
+{
+    local->reserved_bytes += (uint64_t)info->st_size;
+    if (local->count > 0) return;
+    local->incomplete_bytes += (uint64_t)info->st_size;
+    local->incomplete_count++;
+}
+
 /* Blocks may be reserved ahead of what is written. */
 static void count_incomplete(struct hub_local *local)
 {
@@ -139,8 +160,15 @@ static void count_incomplete(struct hub_local *local)
     for (struct dirent *entry; (entry = readdir(stream));) {
         size_t length = strlen(entry->d_name);
         uint64_t written, blocks;
-        if (length < 11 || strcmp(entry->d_name + length - 11, ".incomplete") != 0) continue;
+        bool whole = hub_is_hash(entry->d_name);
+        if (whole && is_linked(local, entry->d_name)) continue;
+        if (!whole && (length < 11 || strcmp(entry->d_name + length - 11, ".incomplete") != 0))
+            continue;
         if (!join(path, directory, entry->d_name) || lstat(path, &info) != 0) continue;
+        if (whole) {
+            count_unlinked_blob(local, &info);
+            continue;
+        }
         blocks = (uint64_t)info.st_blocks * block;
         if (!read_written(&written, path)) written = min_size(blocks, (uint64_t)info.st_size);
         local->incomplete_bytes += written;

@@ -22,7 +22,8 @@ struct hub_local {
     size_t count, capacity;
     size_t main; /* index of the main snapshot; count: there is none */
     /* Of downloads that were interrupted, by any tool: what is written, and what it takes of the disk,
-     * where space may be reserved ahead. */
+     * where space may be reserved ahead.  Blobs that no snapshot has are among the latter, and where
+     * there is no snapshot among the former. */
     uint64_t incomplete_bytes, reserved_bytes;
     size_t incomplete_count;
 };

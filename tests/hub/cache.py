@@ -5,9 +5,10 @@ import json
 import os
 import pathlib
 import re
+import time
 
-from cases import FILES, MODEL, NAME, fresh, on_terminal, pulled, refused, run_all
-from hub import COMMIT
+from cases import FILES, MIB, MODEL, NAME, fresh, on_terminal, pulled, refused, run_all
+from hub import COMMIT, Fault
 from support import check, random_bytes
 
 hub = None  # of the process that runs a test
@@ -97,6 +98,39 @@ def check_rm():
               and link.exists() and (link.parent / "rm-Q4_K_M.gguf").exists(), shown)
 
 
+def check_left():
+    """A split model of which one part is verified and the other one did not come."""
+    parts = [f"left-Q4_0-0000{i}-of-00002.gguf" for i in (1, 2)]
+    hub.add("org/left", {part: random_bytes(30 + i, 2 * MIB) for i, part in enumerate(parts)})
+    place = fresh()
+    first, second = (hub.repositories["org/left"].files[part].hash for part in parts)
+
+    def never(handler, request):
+        """Once the other part has its name."""
+        while not (place.folder("org/left") / "blobs" / first).exists():
+            time.sleep(0.01)
+        handler.answer(404, b"")
+    hub.faults = [Fault(second, never, -1, "cdn")]
+    done = place.run("pull", "org/left")
+    check("a part did not come", done.returncode == 1 and "status 404" in done.stderr, done.stderr)
+    for words in (["list"], ["show", "org/left"]):
+        done = place.run(*words)
+        check(f"{words[0]} counts the other one", "2.0 MiB" in done.stdout, done.stdout)
+    listed = json.loads(place.run("list", "--json").stdout)[0]["incomplete_bytes"]
+    check("list --json, too", listed == 2 * MIB, listed)
+    done = place.run("rm", "org/left:Q4_0", "--yes")
+    check("rm of a quantisation says how all of it is removed", done.returncode == 1
+          and "without a quantisation" in done.stderr, done.stderr)
+    (place.folder("org/left") / "blobs" / (second + ".moeflux.incomplete")).unlink()
+    done = place.run("list")
+    check("list of the part alone", "2.0 MiB  `moeflux pull` goes on" in done.stdout, done.stdout)
+    done = place.run("rm", "org/left")
+    check("the question of rm counts it", "(2.0 MiB)" in done.stderr, done.stderr)
+    done = place.run("rm", "org/left", "--yes")
+    check("and so does its end", "2.0 MiB are free" in done.stderr
+          and not place.folder("org/left").exists(), done.stderr)
+
+
 def check_other_tools():
     """A cache that huggingface_hub has filled: its blobs are not downloaded again."""
     place = fresh()
@@ -167,5 +201,5 @@ def check_model():
     check("then offline", "Paris" in done.stdout and not hub.requests, done)
 
 
-TESTS = (check_commands, check_rm, check_other_tools, check_offers, check_speed, check_model)
+TESTS = (check_commands, check_rm, check_left, check_other_tools, check_offers, check_speed, check_model)
 run_all(TESTS)
