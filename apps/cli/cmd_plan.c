@@ -151,10 +151,13 @@ static void make_row(struct plan_row *out, const struct hub_candidate *candidate
                      const struct plan_report *report, const struct planning_subject *subject)
 {
     const struct hub_candidate *known = subject->remote->chosen;
+    const mf_plan *plan = &report->plans[0].plan;
     *out = (struct plan_row){ .label = candidate->label,
                               .bytes = candidate->bytes,
                               .runs = candidate->runs,
                               .chosen = candidate == known };
+    /* The planned one is what its plan says.  Without the sizes of a step no other one is known to fit. */
+    if (!plan->fits && (candidate == known || plan->engine_bytes == 0)) return;
     if (known->bytes > 0)
         estimate_make(&out->estimate, report->plans, &subject->costs, report->rates, report->wishes,
                       (double)candidate->bytes / (double)known->bytes);

@@ -139,6 +139,12 @@ for memory in ((), ("--memory", "1G"), ("--memory", "100K")):
     one = planned(f"without a quantisation {memory}", "org/choice-GGUF", "-t", "1", *memory)
     check("the one that would be pulled", [one.get("name")] == ["org/choice-GGUF:" + pulled[0]],
           (one.get("name"), listed))
+for what, more in (("experts", ("--memory", "8M")), ("weights", ("--memory", "100K")),
+                   ("the context", ("--memory", "1G", "-c", "16000000"))):
+    refusal = planned(f"no room for {what}", "org/choice-GGUF:Q4_K_M", "-t", "1", *more)
+    fits = {row["label"]: row["fits"] for row in refusal["quantisations"]}
+    check(f"no room for {what}: in the table, too", not refusal["plans"][0]["fits"]
+          and not fits["Q4_K_M"] and (what != "the context" or not any(fits.values())), refusal)
 nothing_left("a choice")
 text = "head of a text that is no model" * 100000
 hub.add("org/noise-GGUF", {"noise-Q4_K_M.gguf": os.urandom(3 << 20),
