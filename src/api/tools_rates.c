@@ -10,16 +10,22 @@
 #include <math.h>
 #include <sched.h>
 
+/* What is measured lies in memory of the host, which no device reads. */
+static mf_status need_host(const mf_engine *engine, mf_error *why)
+{
+    if (!engine) return api_missing(why, "engine");
+    if (!backend_is_device(engine->backend)) return MF_OK;
+    return fail(why, MF_ERR_UNSUPPORTED, "rates are measured of the backends reference and cpu");
+}
+
 mf_status mf_format_rates_measure(mf_format_rates *rates, mf_engine *engine, uint32_t format,
                                   mf_error *why)
 {
     mf_format_rates whole;
     if (!rates) return api_missing(why, "rates");
-    if (!engine) return api_missing(why, "engine");
-    if (backend_is_device(engine->backend))
-        return fail(why, MF_ERR_UNSUPPORTED,
-                    "rates are measured of the backends reference and cpu");
-    mf_status status = api_options_in(&whole, sizeof whole, rates, "MF_FORMAT_RATES_INIT", why);
+    mf_status status = need_host(engine, why);
+    if (status != MF_OK) return status;
+    status = api_options_in(&whole, sizeof whole, rates, "MF_FORMAT_RATES_INIT", why);
     if (status != MF_OK) return status;
     if (format >= FORMAT_COUNT)
         return fail(why, MF_ERR_ARGUMENT, "%u is not the index of a known format", format);
@@ -34,9 +40,10 @@ mf_status mf_format_rates_measure(mf_format_rates *rates, mf_engine *engine, uin
 mf_status mf_layer_seconds_measure(double *seconds, mf_engine *engine, mf_error *why)
 {
     if (!seconds) return api_missing(why, "seconds");
-    if (!engine) return api_missing(why, "engine");
+    mf_status status = need_host(engine, why);
+    if (status != MF_OK) return status;
     pthread_mutex_lock(&engine->lock);
-    mf_status status = rates_measure_layer(seconds, engine->backend, why);
+    status = rates_measure_layer(seconds, engine->backend, why);
     pthread_mutex_unlock(&engine->lock);
     return status;
 }
