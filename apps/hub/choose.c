@@ -398,6 +398,36 @@ struct room {
     uint64_t memory_bytes, disk_bytes;
 };
 
+/* Nothing that lacks parts is chosen by itself. */
+static bool can_be_chosen(const struct hub_candidate *candidate)
+{
+    return candidate->runs && hub_candidate_check(candidate, NULL) == MF_OK;
+}
+
+/* Why there is none to be chosen. */
+static mf_status explain_none(const struct hub_candidates *candidates, uint64_t disk_bytes,
+                              mf_error *why)
+{
+    const struct hub_candidate *incomplete = NULL;
+
+    if (candidates->count == 0) {
+        return fail(why, MF_ERR_UNSUPPORTED,
+                    "the repository has neither GGUF files nor model*.safetensors");
+    }
+    for (size_t i = 0; i < candidates->count; i++) {
+        const struct hub_candidate *c = &candidates->items[i];
+        if (can_be_chosen(c))
+            return fail(why, MF_ERR_IO,
+                        "none of the repository's models fits on the disk of the cache: the "
+                        "smallest has %.1f GiB, and %.1f GiB are free",
+                        (double)c->bytes / 0x1p30, (double)disk_bytes / 0x1p30);
+        if (c->runs) incomplete = c;
+    }
+    if (incomplete) return hub_candidate_check(incomplete, why);
+    return fail(why, MF_ERR_UNSUPPORTED,
+                "moeflux reads none of the quantisations in the repository");
+}
+
 /* The largest (or smallest) candidate that has room and whose bits are low … high. */
 static const struct hub_candidate *extreme(const struct hub_candidates *candidates, bool largest,
                                            struct room room, unsigned low, unsigned high)
@@ -406,7 +436,7 @@ static const struct hub_candidate *extreme(const struct hub_candidates *candidat
 
     for (size_t i = 0; i < candidates->count; i++) {
         const struct hub_candidate *c = &candidates->items[i];
-        if (!c->runs || c->bits < low || c->bits > high) continue;
+        if (!can_be_chosen(c) || c->bits < low || c->bits > high) continue;
         if (c->bytes > room.memory_bytes || c->disk_bytes > room.disk_bytes) continue;
         if (largest || !found) found = c;
     }
@@ -420,9 +450,7 @@ mf_status hub_choose_best(const struct hub_candidate **out, const char **reason,
     /* A fifth is for state and everything else. */
     struct room inside = { memory_bytes - memory_bytes / 5, disk_bytes };
     struct room outside = { UINT64_MAX, disk_bytes };
-    bool any = false;
 
-    for (size_t i = 0; i < candidates->count; i++) any |= candidates->items[i].runs;
     *reason = "the best that fits into memory";
     *out = extreme(candidates, true, inside, 0, 8);
     if (!*out) *out = extreme(candidates, true, inside, 0, 32);
@@ -431,17 +459,5 @@ mf_status hub_choose_best(const struct hub_candidate **out, const char **reason,
     if (!*out && (*out = extreme(candidates, true, outside, 0, 32)))
         *reason = "the largest that fits on the disk";
     if (*out && candidates->count == 1) *reason = "the only one there is";
-    if (*out) return MF_OK;
-    if (candidates->count == 0) {
-        return fail(why, MF_ERR_UNSUPPORTED,
-                    "the repository has neither GGUF files nor model*.safetensors");
-    }
-    if (!any) {
-        return fail(why, MF_ERR_UNSUPPORTED,
-                    "moeflux reads none of the quantisations in the repository");
-    }
-    return fail(why, MF_ERR_IO,
-                "none of the repository's models fits on the disk of the cache: the smallest has "
-                "%.1f GiB, and %.1f GiB are free",
-                (double)candidates->items[0].bytes / 0x1p30, (double)disk_bytes / 0x1p30);
+    return *out ? MF_OK : explain_none(candidates, disk_bytes, why);
 }

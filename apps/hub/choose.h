@@ -60,7 +60,7 @@ mf_status hub_choose_named(const struct hub_candidate **out,
  *     2. else, as experts can be streamed, the smallest of 4 bits or more that fits on the disk
  *     3. else the largest that fits on the disk
  *
- * Formats that moeflux does not read are left out. */
+ * Formats that moeflux does not read, and models that lack parts, are left out. */
 mf_status hub_choose_best(const struct hub_candidate **out, const char **reason,
                           const struct hub_candidates *candidates, uint64_t memory_bytes,
                           uint64_t disk_bytes, mf_error *why);

@@ -173,6 +173,12 @@ def check_choice():
     refused("no room on the disk", place, place.run("pull", "org/huge:Q4_0"), "make room")
     check("was found before anything was downloaded", "huge" not in str(place.everything()))
     refused("none that fits", place, place.run("pull", "org/huge"), "fits on the disk")
+    hub.add("org/parts", {"p-Q4_0.gguf": random_bytes(23, 5000),
+                          "p-Q8_0-00001-of-00002.gguf": random_bytes(24, 9000)})
+    pulled("a better one that lacks parts is not chosen", place, place.run("pull", "org/parts"),
+           "org/parts", ["p-Q4_0.gguf"])
+    hub.add("org/parts", {"p-Q8_0-00001-of-00002.gguf": random_bytes(24, 9000)})
+    refused("where all lack parts", fresh(), place.run("pull", "org/parts"), "has 2 parts")
 
 
 # ------------------------------------------------------------------- what goes wrong
