@@ -100,7 +100,8 @@ static void show_plan(const struct hub_pull *pull)
     }
 }
 
-static void list_candidates(const struct hub_pull *pull)
+/* A list is what was asked for; only a quantisation that was named and is not there is a failure. */
+static int list_candidates(const struct hub_pull *pull)
 {
     char size[32];
 
@@ -112,6 +113,10 @@ static void list_candidates(const struct hub_pull *pull)
                        c->runs ? "" : ", moeflux does not run it yet",
                        c == pull->chosen ? "  <- would be pulled" : "");
     }
+    if (pull->chosen) return EXIT_DONE;
+    if (pull->name.quantisation[0]) return report(&pull->none);
+    note("none would be pulled: %s", pull->none.text);
+    return EXIT_DONE;
 }
 
 /* ----------------------------------------------------------------- running */
@@ -167,10 +172,7 @@ static int download(struct hub_pull *pull, const struct pulling *pulling, struct
 {
     mf_error why = { .text = "" };
 
-    if (pulling->list) {
-        list_candidates(pull);
-        return EXIT_DONE;
-    }
+    if (pulling->list) return list_candidates(pull);
     show_plan(pull);
     if (pulling->ask) {
         say_speed(pull, pulling);
@@ -190,7 +192,8 @@ int pulling_run(const struct pulling *pulling, char path[PATH_CAPACITY])
                                         .observer = &observer,
                                         .connections = pulling->connections,
                                         .idle_seconds = pulling->idle_seconds,
-                                        .memory_bytes = pulling->memory_bytes };
+                                        .memory_bytes = pulling->memory_bytes,
+                                        .list = pulling->list };
     struct hub_pull pull;
     struct signals before;
     mf_error why = { .text = "" };

@@ -69,15 +69,10 @@ static mf_status check_disk(const struct hub_pull *pull, uint64_t needed, mf_err
                 (double)pull->disk_bytes / 0x1p30);
 }
 
-static mf_status choose(struct hub_pull *pull, uint64_t memory, mf_error *why)
+static mf_status choose_one(struct hub_pull *pull, uint64_t memory, mf_error *why)
 {
-    mf_status status = hub_candidates_find(&pull->candidates, &pull->listing, why);
+    mf_status status;
 
-    if (status == MF_OK) {
-        status = hub_count_missing(&pull->candidates, &pull->listing, pull->settings.cache,
-                                   pull->name.repository, why);
-    }
-    if (status != MF_OK) return status;
     if (pull->name.quantisation[0]) {
         status = hub_choose_named(&pull->chosen, &pull->candidates, pull->name.quantisation, why);
     } else {
@@ -91,6 +86,22 @@ static mf_status choose(struct hub_pull *pull, uint64_t memory, mf_error *why)
                       pull->name.repository, FILES_LIMIT);
     }
     return status == MF_OK ? check_disk(pull, pull->chosen->disk_bytes, why) : status;
+}
+
+static mf_status choose(struct hub_pull *pull, const struct hub_pull_options *options,
+                        mf_error *why)
+{
+    mf_status status = hub_candidates_find(&pull->candidates, &pull->listing, why);
+
+    if (status == MF_OK) {
+        status = hub_count_missing(&pull->candidates, &pull->listing, pull->settings.cache,
+                                   pull->name.repository, why);
+    }
+    if (status != MF_OK) return status;
+    if (!options->list || pull->candidates.count == 0)
+        return choose_one(pull, options->memory_bytes, why);
+    if (choose_one(pull, options->memory_bytes, &pull->none) != MF_OK) pull->chosen = NULL;
+    return MF_OK;
 }
 
 static mf_status open_parts(struct hub_pull *out, const struct hub_pull_options *options,
@@ -118,7 +129,7 @@ static mf_status open_parts(struct hub_pull *out, const struct hub_pull_options 
     if (status == MF_OK) status = hub_list(&out->listing, &out->client, why);
     if (status != MF_OK) return status;
     out->disk_bytes = hub_disk_free(out->settings.cache);
-    return choose(out, options->memory_bytes, why);
+    return choose(out, options, why);
 }
 
 mf_status hub_pull_open(struct hub_pull *out, const struct hub_pull_options *options, mf_error *why)

@@ -13,6 +13,7 @@ struct hub_pull_options {
     const struct hub_observer *observer;
     unsigned connections, idle_seconds; /* 0: 8; 30 */
     uint64_t memory_bytes;              /* to choose for; 0: the machine's */
+    bool list; /* only what there is, which is no failure where nothing can be chosen */
 };
 
 /* What is chosen for where nothing is said: the memory of the machine, or less where a control group
@@ -32,7 +33,8 @@ struct hub_pull {
     struct hub_observer observer;
     struct hub_listing listing;
     struct hub_candidates candidates;
-    const struct hub_candidate *chosen;
+    const struct hub_candidate *chosen; /* NULL, of a list only: none, for the reason in `none` */
+    mf_error none;
     const char *reason;  /* why this one; NULL: it was named */
     uint64_t disk_bytes; /* free on the cache's disk */
     unsigned connections;

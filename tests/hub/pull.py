@@ -173,6 +173,13 @@ def check_choice():
     refused("no room on the disk", place, place.run("pull", "org/huge:Q4_0"), "make room")
     check("was found before anything was downloaded", "huge" not in str(place.everything()))
     refused("none that fits", place, place.run("pull", "org/huge"), "fits on the disk")
+    for words in (["pull", "-n", "org/huge"], ["show", "--hub", "org/huge"]):
+        done = place.run(*words)
+        check(f"{' '.join(words)} lists it nevertheless", done.returncode == 0
+              and done.stdout.startswith("Q4_0 ") and "fits on the disk" in done.stderr, done)
+    done = place.run("pull", "-n", "org/huge:Q8_0")
+    check("and a list fails where another one was named", done.returncode == 1
+          and done.stdout.startswith("Q4_0 ") and 'there is no "Q8_0"' in done.stderr, done)
     hub.add("org/parts", {"p-Q4_0.gguf": random_bytes(23, 5000),
                           "p-Q8_0-00001-of-00002.gguf": random_bytes(24, 9000)})
     pulled("a better one that lacks parts is not chosen", place, place.run("pull", "org/parts"),
