@@ -144,9 +144,14 @@ static int run(const void *settings_, const struct arguments *arguments)
     char path[PATH_CAPACITY];
     mf_error why = { .text = "" };
     const char *model = arguments->count ? arguments->values[0] : NULL;
-    mf_status status =
-        findings ? model_path_resolve(path, model, &why) : fail_memory(&why, sizeof *findings);
-    if (status == MF_OK) status = probe_disk(&subject.disk, path, !settings->no_speed, &why);
+    mf_status status = findings ? MF_OK : fail_memory(&why, sizeof *findings);
+    bool found = status == MF_OK && model_path_resolve(path, model, &why) == MF_OK;
+    if (found)
+        status = probe_disk(&subject.disk, path, !settings->no_speed, &why);
+    else if (model)
+        status = why.status;
+    else if (status == MF_OK) /* the rest of the machine needs no model */
+        note("no disk is looked at: %s", why.text);
     if (status == MF_OK) {
         probe_machine(&subject);
         doctor_examine(findings, &subject);

@@ -5,8 +5,10 @@ doctor.py PROGRAM"""
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
+import tempfile
 
 program = sys.argv[1]
 failed = 0
@@ -56,6 +58,16 @@ else:
     limited = shown("--no-speed",
                     before=lambda: resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30)))
     expect("8.0 GiB" in limited["address space"]["found"], "a limit of addresses")
+
+# Where no model is the rest is looked at.
+with tempfile.TemporaryDirectory() as away:
+    alone = subprocess.run([shutil.copy(program, away), "doctor", "--json"], capture_output=True,
+                           text=True, stdin=subprocess.DEVNULL)
+    checks = [f["check"] for f in json.loads(alone.stdout or '{"findings": []}')["findings"]]
+    expect(alone.returncode == 0 and "memory" in checks and "disk" not in checks,
+           f"without the embedded model: {alone.stderr}")
+    expect("no disk is looked at" in alone.stderr, "which is said")
+    expect(doctor(away + "/none.gguf").returncode == 1, "a model that is named must be there")
 
 table = doctor("--no-speed").stdout
 for check in ("kernel sets", "io_uring", "GPU"):
