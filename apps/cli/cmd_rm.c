@@ -85,7 +85,7 @@ static int run(const void *settings_, const struct arguments *arguments)
         return usage_error(&command_rm, "\"%.128s\" is no name of a model: it is ORG/NAME[:QUANT]",
                            given);
     }
-    mf_status status = hub_cache_directory(cache, &why);
+    mf_status status = hub_need_cache(cache, &why);
     if (status == MF_OK) status = hub_local_read(&local, cache, name.repository, &why);
     if (status == MF_OK) status = hub_removal_plan(&removal, &local, &name, &why);
     if (status == MF_OK && !settings->common.yes) code = ask(&removal, given);

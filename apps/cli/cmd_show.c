@@ -74,7 +74,7 @@ static int show(const struct hub_name *name, bool json)
     char cache[PATH_CAPACITY];
     struct hub_local local = { .count = 0 };
     mf_error why = { .text = "" };
-    mf_status status = hub_cache_directory(cache, &why);
+    mf_status status = hub_need_cache(cache, &why);
 
     if (status == MF_OK) status = hub_local_read(&local, cache, name->repository, &why);
     if (status == MF_OK && local.count == 0 && local.incomplete_count == 0) {

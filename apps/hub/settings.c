@@ -53,6 +53,14 @@ mf_status hub_cache_directory(char out[PATH_CAPACITY], mf_error *why)
     return cache ? join(out, cache, NULL, why) : find_home(out, "hub", why);
 }
 
+mf_status hub_need_cache(char out[PATH_CAPACITY], mf_error *why)
+{
+    mf_status status = hub_cache_directory(out, why);
+
+    if (status != MF_OK || out[0]) return status;
+    return fail(why, MF_ERR_IO, "there is no place for the cache: set HF_HOME");
+}
+
 /* A token goes into a header: printable characters only, without the space around it. */
 static mf_status keep_token(struct hub_settings *out, const char *text, const char *from,
                             mf_error *why)

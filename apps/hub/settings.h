@@ -26,4 +26,7 @@ mf_status hub_settings_read(struct hub_settings *out, mf_error *why);
 /* The cache alone; "" where none is known. */
 mf_status hub_cache_directory(char out[PATH_CAPACITY], mf_error *why);
 
+/* Likewise; MF_ERR_IO where none is known. */
+mf_status hub_need_cache(char out[PATH_CAPACITY], mf_error *why);
+
 #endif

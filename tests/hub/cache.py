@@ -62,6 +62,10 @@ def check_commands():
     check("follows no link", (outside / "file").exists())
     done = place.run("rm", NAME, "--yes")
     check("rm of nothing", done.returncode == 1 and "is not in the cache" in done.stderr)
+    for words in (["show", NAME], ["rm", NAME, "--yes"]):
+        done = place.run(*words, HF_HOME="", HOME="")
+        check(f"{words[0]} where no cache is known", done.returncode == 1
+              and "set HF_HOME" in done.stderr, done.stderr)
     hub.add(NAME, FILES)
 
 
