@@ -76,11 +76,12 @@ static bool take(void *user, const char *repository)
     listed->status = hub_local_read(&local, listed->cache, repository, &listed->why);
     if (listed->status != MF_OK) return false;
     listed->status = hub_local_candidates(&candidates, &local, &listed->why);
-    if (listed->status == MF_OK && listed->json)
+    bool empty = local.count == 0 && local.incomplete_count == 0; /* after `rm` of all it had */
+    if (listed->status == MF_OK && !empty && listed->json)
         json_array_append_new(listed->json, model_json_new(&local, &candidates));
-    else if (listed->status == MF_OK)
+    else if (listed->status == MF_OK && !empty)
         print_model(&local, &candidates);
-    listed->count++;
+    listed->count += !empty;
     hub_candidates_free(&candidates);
     hub_local_free(&local);
     return listed->status == MF_OK;

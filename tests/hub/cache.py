@@ -88,6 +88,10 @@ def check_rm():
     check("rm of a label, whatever its case", done.returncode == 0
           and [p.name for p in place.folder("org/rm").glob("snapshots/*/*")] == ["rm-Q4_K_M.gguf"],
           done.stderr)
+    place.run("rm", "org/rm:Q4_K_M", "--yes")
+    done, listed = place.run("list"), json.loads(place.run("list", "--json").stdout)
+    check("after the last quantisation nothing is listed", not done.stdout and not listed
+          and "there is no model" in done.stderr, (done, listed))
 
     place = fresh()
     place.run("pull", "org/rm:Q4_K_M")
