@@ -122,10 +122,14 @@ static bool lies_in_a_file(const struct hub_listing *listing, const char *path)
 
 mf_status hub_listing_finish(struct hub_listing *listing, mf_error *why)
 {
+    uint64_t sum = 0;
+
     if (listing->count == 0) return MF_OK;
     qsort(listing->files, listing->count, sizeof *listing->files, by_path);
     for (size_t i = 0; i < listing->count; i++) {
         const char *path = listing->files[i].path;
+        if (!checked_add(&sum, sum, listing->files[i].size))
+            return fail(why, MF_ERR_FORMAT, "the hub lists more bytes than 64 bits can count");
         if (i > 0 && strcmp(path, listing->files[i - 1].path) == 0) {
             return fail(why, MF_ERR_FORMAT, "the hub lists %.128s twice; nothing is downloaded",
                         path);

@@ -34,7 +34,8 @@ mf_status hub_listing_read_revision(struct hub_listing *listing, const char *tex
 mf_status hub_listing_add_page(struct hub_listing *listing, const char *text, size_t length,
                                mf_error *why);
 
-/* After the last page: sorts by name, and refuses what cannot be one directory tree. */
+/* After the last page: sorts by name, and refuses what cannot be one directory tree, and sizes whose sum
+ * does not fit: sums of some of them need no check. */
 mf_status hub_listing_finish(struct hub_listing *listing, mf_error *why);
 
 /* Adds one file; `path` is copied. */

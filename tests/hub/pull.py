@@ -495,6 +495,9 @@ def check_hostile_names():
             ("no size", [{"type": "file", "path": "a.gguf", "oid": COMMIT}], "without its size"),
             ("a negative size", [good.entry("a.gguf") | {"lfs": {"oid": "a" * 64, "size": -1}}],
              "without its size"),
+            ("sizes whose sum has 64 bits", [{"type": "file", "path": f"a-Q4_0-{i:05}-of-00017.gguf",
+                                              "size": (1 << 60) - 1, "oid": f"{i:040}"}
+                                             for i in range(1, 18)], "more bytes than"),
             ("no name", [{"type": "file", "size": 5, "oid": COMMIT}], "without a name"),
             ("no array", b'{"error": 1}', "an array was expected"),
             ("no JSON", b"<html>", "not valid JSON"),
