@@ -58,13 +58,19 @@ static bool judge_head(struct transfer *transfer)
         return false;
     }
     if (whole && (lane->first != 0 || lane->end != file->size)) {
-        job->whole = true; /* the server knows no ranges: one connection for all of it */
+        /* One connection for all of it; but what came in ranges is not given up for one answer. */
+        if (!job->ranged)
+            job->whole = true;
+        else
+            snprintf(transfer->problem, sizeof transfer->problem,
+                     "the server answers with all of the file instead of a range");
         return false;
     }
     if (!whole && (head->first != lane->first || head->last >= lane->end)) {
         hub_job_refuse(job, "comes from a server that sends other ranges than requested");
         return false;
     }
+    job->ranged |= !whole;
     if (!whole) lane->end = head->last + 1;
     if (!job->address) job->address = strdup(transfer_address(transfer));
     return true;
@@ -187,6 +193,8 @@ static void end_lane(struct downloader *d, struct lane *lane)
         transfer->state = TRANSFER_CUT;
         snprintf(transfer->problem, sizeof transfer->problem, "the connection ended early");
     }
+    if (transfer->state == TRANSFER_REFUSED && transfer->head.status == 200 && job->ranged)
+        transfer->state = TRANSFER_CUT; /* the next answer may be a range again */
     end_badly(d, job, transfer, lane->begun > 0 || lane->end < job->blob.file->size);
 }
 

@@ -29,8 +29,9 @@ struct hub_job {
     const char *refusal;  /* why the file is not the one that was listed, NULL: it is */
     uint64_t piece_bytes; /* of a request */
     unsigned expired;
-    bool whole; /* the server knows no ranges */
-    bool said;  /* that another process has it */
+    bool ranged; /* a range has come: the server knows them */
+    bool whole;  /* it knows none */
+    bool said;   /* that another process has it */
     /* Of the verification: */
     bool stop, ended; /* atomic */
     pthread_t thread;

@@ -233,6 +233,15 @@ def check_addresses():
     refused("and all of them at once", place, place.run("pull", NAME + ":Q4_K_M"),
             "answers with status 403")
 
+    def all_of_it(handler, request):
+        request.ranged = False
+        handler.send_file(hub, MODEL, request)
+    place = fresh()
+    hub.faults = [Fault("/", lambda h, r: False, 3, "cdn"), Fault("/", all_of_it, 2, "cdn")]
+    pulled("a server that forgets ranges at times", place, place.run("pull", NAME + ":Q4_K_M"))
+    whole = [r for r in hub.requests if r.server == "cdn" and r.end is None]
+    check("is asked for ranges again", not whole, len(whole))
+
     place = fresh()
     hub.ranges = False
     pulled("a server without ranges", place, place.run("pull", NAME + ":Q4_K_M"))
