@@ -21,11 +21,11 @@ static bool own_directory(char *out, size_t capacity)
     return written > 0 && (size_t)written < capacity;
 }
 
-/* NULL: there is no plugin in that file, or the first one that was found does not load. */
+/* NULL: the file is not there, or it does not load. */
 static void *open_file(const char *path, bool *found)
 {
-    if (*found || access(path, F_OK) != 0) return NULL;
-    *found = true;
+    *found = access(path, F_OK) == 0;
+    if (!*found) return NULL;
     return dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 }
 
@@ -37,15 +37,18 @@ static void *open_plugin(mf_error *why)
     char directory[4096], path[4200];
     bool found = false;
     void *handle = NULL;
-    for (size_t i = 0; i < COUNT_OF(places) && own_directory(directory, sizeof directory); i++) {
+    bool known = own_directory(directory, sizeof directory);
+    for (size_t i = 0; known && !found && i < COUNT_OF(places); i++) {
         snprintf(path, sizeof path, places[i], directory, plugin_name);
-        if (!handle) handle = open_file(path, &found);
+        handle = open_file(path, &found);
     }
     snprintf(path, sizeof path, "%s/%s", installed, plugin_name);
-    if (!handle) handle = open_file(path, &found);
+    if (!found) handle = open_file(path, &found);
     if (!handle)
         (void)fail(why, MF_ERR_DEVICE, "the backend cuda cannot be loaded: %s",
-                   found ? dlerror() : "there is no " PLUGIN_NAME " beside the library");
+                   found ? dlerror()
+                         : "there is no " PLUGIN_NAME
+                           " beside the library; it is built where nvcc is");
     return handle;
 }
 
