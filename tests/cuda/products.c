@@ -2,53 +2,17 @@
  * the format's own function in double.
  *
  * Built twice: with kernels for a device (make cuda-test), and with those of the emulated one. */
-#include "support/test.h"
+#include "cuda/device_memory.h"
 
 #include "backend/cuda/launch.h"
 #include "base/status.h"
 #include "bench/cases.h"
 
-#include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum { ROWS_MAX = 70, CHANNELS_MAX = 72, COLS_MAX = 512 };
-
-static cudaStream_t stream;
-
-static void must_run(cudaError_t error)
-{
-    if (error != cudaSuccess) fail_msg("%s", cudaGetErrorString(error));
-}
-
-static void finish(void)
-{
-    must_run(cudaStreamSynchronize(stream));
-    must_run(cudaGetLastError());
-}
-
-/* Memory of the device with a copy of `bytes` at `offset`, or nothing in it. */
-static void *device_new(const void *from, size_t bytes, size_t offset)
-{
-    void *memory = NULL;
-    must_run(cudaMallocAsync(&memory, offset + bytes + 16, stream));
-    if (from)
-        must_run(cudaMemcpyAsync((uint8_t *)memory + offset, from, bytes, cudaMemcpyHostToDevice,
-                                 stream));
-    return memory;
-}
-
-static void device_free(void *memory)
-{
-    if (memory) must_run(cudaFreeAsync(memory, stream));
-}
-
-static void copy_back(void *to, const void *from, size_t bytes)
-{
-    must_run(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream));
-    finish();
-}
 
 /* A matrix on the host and on the device, where its arrays are one after the other. */
 struct matrix {
@@ -100,15 +64,6 @@ static void matrix_free(struct matrix *m)
     free(m->numbers);
     free(m->host_memory);
     device_free(m->device_memory);
-}
-
-/* Numbers between -1 and 1, the same every time. */
-static void fill(float *out, size_t count, uint32_t seed)
-{
-    for (size_t i = 0; i < count; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        out[i] = (float)(int32_t)seed / 2147483648.0f;
-    }
 }
 
 /* Σ w·x, and in *size Σ |w·x|. */
@@ -347,12 +302,7 @@ static void experts_are_near_double(void **state)
 
 int main(void)
 {
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
-        fprintf(stderr, "SKIPPED: there is no CUDA device\n");
-        return 77;
-    }
-    if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess) return 1;
+    if (!open_device()) return 77;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_are_near_double),
         cmocka_unit_test(experts_are_near_double),
