@@ -136,7 +136,7 @@ static void attend_in_double(double *out, const struct cache *c, const float *qu
     const struct shape *s = c->shape;
     uint32_t kv_head = head / (s->heads / s->kv_heads);
     uint32_t first = s->window > 0 && position >= s->window ? position + 1 - s->window : 0;
-    double most = s->sinks ? (double)c->sinks[head] : (double)-INFINITY, sum = 0.0;
+    double most = s->sinks ? (double)c->sinks[head] : -HUGE_VAL, sum = 0.0;
     for (uint32_t p = first; p <= position; p++) {
         const float *key = c->keys + p * row_floats(s) + kv_head * s->width;
         scores[p] = 0.0;

@@ -29,7 +29,7 @@ static float logits[ROWS_MAX * EXPERTS_MAX], bias[EXPERTS_MAX];
 
 /* ------------------------------------------------------------------------------------- choices */
 
-/* Scores, and what experts are chosen by: that and the bias, -INFINITY outside the best groups. */
+/* Scores, and what experts are chosen by: that and the bias, -HUGE_VAL outside the best groups. */
 static void score(double *scores, double *choice, const struct shape *s, const float *row)
 {
     double sum = 0.0;
@@ -45,7 +45,7 @@ static void score(double *scores, double *choice, const struct shape *s, const f
 
 static double group_score(const double *choice, uint32_t count, bool two)
 {
-    double best = -INFINITY, second = -INFINITY;
+    double best = -HUGE_VAL, second = -HUGE_VAL;
     for (uint32_t i = 0; i < count; i++) {
         if (choice[i] > best) {
             second = best;
@@ -67,7 +67,7 @@ static void keep_groups(double *choice, const struct shape *s)
         uint32_t better = 0;
         for (uint32_t other = 0; other < s->groups; other++) better += group[other] > group[g];
         for (uint32_t i = 0; better >= s->top_groups && i < size; i++)
-            choice[g * size + i] = -INFINITY;
+            choice[g * size + i] = -HUGE_VAL;
     }
 }
 
