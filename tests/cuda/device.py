@@ -92,6 +92,7 @@ def describe():
 def checks():
     yield "products and experts of every format", lambda: passes(build / "tests/cuda/products")
     yield "attention of every cache format", lambda: passes(build / "tests/cuda/attention")
+    yield "the delta rule", lambda: passes(build / "tests/cuda/delta")
     yield "routes, buckets and sums", lambda: passes(build / "tests/cuda/routes")
     for case in cases():
         yield f"golden {case}", lambda case=case: passes(tests("golden"), case, "cuda")
