@@ -199,7 +199,7 @@ void cuda_route(cuda_stream stream, uint32_t *experts, float *weights, uint32_t 
 
 /* ----------------------------------------------------------------------------- buckets */
 
-constexpr uint32_t BUCKET_THREADS = 1024;
+constexpr uint32_t BUCKET_THREADS = 1024, ONE_ROW_THREADS = 256;
 
 struct bucket_arguments {
     struct cuda_expert *out; /* [slots] */
@@ -274,17 +274,35 @@ static __device__ void count_pairs(const struct bucket_arguments *p, const struc
     __syncthreads();
 }
 
-/* Copies the weights of the used experts; slots behind them become empty. */
-static __device__ void fill_slots(const struct bucket_arguments *p, const struct bucket_room *room)
+/* Copies the weights of the experts `ids` to the first slots. */
+static __device__ void copy_weights(const struct bucket_arguments *p, const uint32_t *ids,
+                                    uint32_t count)
 {
     constexpr uint32_t WORDS = offsetof(struct cuda_expert, pairs) / sizeof(uint64_t);
-    const uint32_t used = room->next[p->expert_count];
-    for (uint32_t i = threadIdx.x; i < used * WORDS; i += BUCKET_THREADS) {
+    for (uint32_t i = threadIdx.x; i < count * WORDS; i += blockDim.x) {
         const uint32_t slot = i / WORDS, word = i % WORDS;
-        const struct cuda_expert *from = &p->table[room->ids[slot]];
+        const struct cuda_expert *from = &p->table[ids[slot]];
         reinterpret_cast<uint64_t *>(&p->out[slot])[word] =
             reinterpret_cast<const uint64_t *>(from)[word];
     }
+}
+
+/* The experts of one row differ and ascend: they are the slots, with a pair each. */
+static __device__ void fill_one_row(const struct bucket_arguments *p)
+{
+    copy_weights(p, p->experts, p->per_row);
+    for (uint32_t i = threadIdx.x; i < p->per_row; i += blockDim.x) {
+        p->pairs[i] = i;
+        p->out[i].pairs = p->pairs + i;
+        p->out[i].pair_count = 1;
+    }
+}
+
+/* The used experts; slots behind them become empty. */
+static __device__ void fill_slots(const struct bucket_arguments *p, const struct bucket_room *room)
+{
+    const uint32_t used = room->next[p->expert_count];
+    copy_weights(p, room->ids, used);
     for (uint32_t slot = used + threadIdx.x; slot < p->slots; slot += BUCKET_THREADS) {
         p->out[slot].pairs = p->pairs;
         p->out[slot].pair_count = 0;
@@ -319,6 +337,10 @@ static __global__ void __launch_bounds__(BUCKET_THREADS) bucket_kernel(struct bu
 {
     unsigned long long *const bucket_memory = block_memory<unsigned long long>();
     struct bucket_room room;
+    if (p.row_count == 1) {
+        fill_one_row(&p);
+        return;
+    }
     room.rows = bucket_memory;
     room.ids = reinterpret_cast<uint32_t *>(bucket_memory);
     room.next = reinterpret_cast<uint32_t *>(bucket_memory + p.expert_count);
@@ -336,7 +358,8 @@ void cuda_bucket(cuda_stream stream, struct cuda_expert *out, uint32_t slots, ui
                                         slots, expert_count, row_count, per_row };
     /* 48 KiB at most for CUDA_EXPERTS_MAX experts. */
     const size_t bytes = expert_count * (sizeof(uint64_t) + sizeof(uint32_t)) + sizeof(uint32_t);
-    start_kernel(bucket_kernel, 1, BUCKET_THREADS, bytes, stream, p);
+    start_kernel(bucket_kernel, 1, row_count == 1 ? ONE_ROW_THREADS : BUCKET_THREADS, bytes, stream,
+                 p);
 }
 
 /* ------------------------------------------------------------------------------- sums */
