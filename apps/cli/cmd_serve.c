@@ -224,6 +224,11 @@ static void announce(const struct serve *serve, const struct serve_options *give
     fflush(stdout);
 }
 
+static bool uses_device(const struct serve_settings *settings)
+{
+    return settings->common.backend && strcmp(settings->common.backend, "cuda") == 0;
+}
+
 /* The directory of a file. */
 static char *directory_of(char *path)
 {
@@ -234,13 +239,24 @@ static char *directory_of(char *path)
     return path;
 }
 
+/* Loads the backend's plugin and the driver, which later could not be read wherever they are. */
+static mf_status begin_device(const struct serve_settings *settings, mf_error *why)
+{
+    mf_device_description device = MF_DEVICE_DESCRIPTION_INIT;
+
+    if (!uses_device(settings)) return MF_OK;
+    return mf_device_describe(&device, why);
+}
+
 /* Gives up what the server will not need; `path` is the model's. */
 static mf_status give_up_rights(const struct serve_settings *settings, const char *path,
                                 mf_error *why)
 {
     const char *made[] = { settings->common.cache_directory, settings->state_directory };
     char around[PATH_CAPACITY], trace[PATH_CAPACITY] = "", done[64];
-    struct confine_paths paths = { .readable = { path, around }, .writable = { made[0], made[1] } };
+    struct confine_paths paths = { .readable = { path, around },
+                                   .writable = { made[0], made[1] },
+                                   .devices = uses_device(settings) ? "nvidia" : NULL };
 
     for (size_t i = 0; i < COUNT_OF(made); i++)
         if (made[i] && mkdir(made[i], 0700) != 0 && errno != EEXIST)
@@ -286,6 +302,7 @@ static mf_status run_server(const struct serve_settings *settings,
     sigaddset(&ends, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
     status = model_path_resolve(path, settings->common.model, why);
+    if (status == MF_OK) status = begin_device(settings, why);
     if (status == MF_OK) status = give_up_rights(settings, path, why);
     if (status == MF_OK) status = serve_open(&serve, given, why);
     if (status == MF_OK) status = open_model(&opened, settings, path, given, why);

@@ -10,6 +10,7 @@
 #include <linux/landlock.h>
 #include <linux/seccomp.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -67,6 +68,21 @@ static void allow_reading(int ruleset, const char *path)
     closedir(directory);
 }
 
+static void allow_devices(int ruleset, const char *prefix)
+{
+    char path[PATH_CAPACITY];
+    DIR *directory = prefix ? opendir("/dev") : NULL;
+    const struct dirent *entry;
+
+    if (!directory) return;
+    while ((entry = readdir(directory))) {
+        if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0) continue;
+        snprintf(path, sizeof path, "/dev/%s", entry->d_name);
+        allow(ruleset, path, ACCESS_READ | LANDLOCK_ACCESS_FS_WRITE_FILE);
+    }
+    closedir(directory);
+}
+
 static bool confine_files(const struct confine_paths *paths)
 {
     long version = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
@@ -84,6 +100,7 @@ static bool confine_files(const struct confine_paths *paths)
     for (size_t i = 0; i < COUNT_OF(system_paths); i++)
         allow(ruleset, system_paths[i], ACCESS_READ);
     allow(ruleset, "/dev/null", LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE);
+    allow_devices(ruleset, paths->devices);
     for (size_t i = 0; i < CONFINE_PATHS_MAX; i++) {
         allow_reading(ruleset, paths->readable[i]);
         allow(ruleset, paths->writable[i], write);

@@ -88,7 +88,9 @@ static int try_program(void)
 /* Runs `check` in a confined child; it exits with the number of what it found wrong. */
 static int confined(int (*check)(const char *done))
 {
-    struct confine_paths paths = { .readable = { readable }, .writable = { writable } };
+    struct confine_paths paths = { .readable = { readable },
+                                   .writable = { writable },
+                                   .devices = "zer" };
     pid_t child = fork();
     int status = 0;
 
@@ -113,6 +115,8 @@ static int check_files(const char *done)
     if (try_open(writable, "new", O_WRONLY | O_CREAT) != 0) return 6;
     if (try_open(writable, "new", O_RDONLY) != 0) return 7;
     if (try_open("/dev/null", "", O_WRONLY) != 0) return 8;
+    if (try_open("/dev/zero", "", O_WRONLY) != 0) return 10;
+    if (try_open("/dev/random", "", O_WRONLY) != EACCES) return 11;
     return try_open("/proc/meminfo", "", O_RDONLY) == 0 ? 0 : 9;
 }
 
