@@ -94,6 +94,8 @@ def checks():
     yield "attention of every cache format", lambda: passes(build / "tests/cuda/attention")
     yield "the delta rule", lambda: passes(build / "tests/cuda/delta")
     yield "routes, buckets and sums", lambda: passes(build / "tests/cuda/routes")
+    yield "GGUF of every family and format", lambda: passes(
+        sys.executable, source / "tests/cuda/gguf.py", program, source)
     for case in cases():
         yield f"golden {case}", lambda case=case: passes(tests("golden"), case, "cuda")
     own = sorted(case.name for case in own_cases.iterdir() if (case / "golden.json").exists())
