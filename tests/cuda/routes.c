@@ -43,18 +43,14 @@ static void score(double *scores, double *choice, const struct shape *s, const f
     }
 }
 
+/* The best of a group, with `two` and the next one. */
 static double group_score(const double *choice, uint32_t count, bool two)
 {
-    double best = -HUGE_VAL, second = -HUGE_VAL;
-    for (uint32_t i = 0; i < count; i++) {
-        if (choice[i] > best) {
-            second = best;
-            best = choice[i];
-        } else if (choice[i] > second) {
-            second = choice[i];
-        }
-    }
-    return two ? best + second : best;
+    uint32_t best = 0;
+    double second = -HUGE_VAL;
+    for (uint32_t i = 1; i < count; i++) best = choice[i] > choice[best] ? i : best;
+    for (uint32_t i = 0; i < count; i++) second = i == best ? second : fmax(second, choice[i]);
+    return choice[best] + (two ? second : 0.0);
 }
 
 static void keep_groups(double *choice, const struct shape *s)
