@@ -92,6 +92,7 @@ def describe():
 def checks():
     yield "products and experts of every format", lambda: passes(build / "tests/cuda/products")
     yield "attention of every cache format", lambda: passes(build / "tests/cuda/attention")
+    yield "latent attention", lambda: passes(build / "tests/cuda/latent")
     yield "the delta rule", lambda: passes(build / "tests/cuda/delta")
     yield "routes, buckets and sums", lambda: passes(build / "tests/cuda/routes")
     yield "GGUF of every family and format", lambda: passes(
