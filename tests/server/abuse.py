@@ -451,7 +451,7 @@ def few_files(program):
     global server
     whole = server
     # Limits of connections: 16, 60 and 195.
-    for files, count, abuses in ((140, 300, []), (512, 600, [lambda: upload_in_progress(120)]),
+    for files, count, abuses in ((140, 150, []), (512, 520, [lambda: upload_in_progress(120)]),
                                  (800, 0, [lambda: stalled_readers(360)])):
         with served.Server(program, files=files) as server:
             held = [connect() for _ in range(count)]
