@@ -24,7 +24,12 @@ typedef struct CUgraph_st *cudaGraph_t;
 typedef struct CUgraphExec_st *cudaGraphExec_t;
 typedef struct CUmemPool_st *cudaMemPool_t;
 
-enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaHostAllocDefault = 0, cudaHostRegisterDefault = 0 };
+enum {
+    cudaStreamNonBlocking = 1,
+    cudaEventDisableTiming = 2,
+    cudaHostAllocDefault = 0,
+    cudaHostRegisterDefault = 0
+};
 enum cudaMemcpyKind {
     cudaMemcpyHostToHost,
     cudaMemcpyHostToDevice,
