@@ -136,6 +136,20 @@ static void print_json(const struct findings *findings)
     json_decref(out);
 }
 
+/* The rest of the machine needs no model: only one that was named must be there.  `path` is the
+ * subject's from then on. */
+static mf_status look_at_disk(struct doctor_subject *subject, char path[PATH_CAPACITY],
+                              const struct doctor_settings *settings, const char *model,
+                              mf_error *why)
+{
+    mf_status status = model_path_resolve(path, model, why);
+
+    if (status == MF_OK) return probe_disk(&subject->disk, path, !settings->no_speed, why);
+    if (model) return status;
+    note("no disk is looked at: %s", why->text);
+    return MF_OK;
+}
+
 static int run(const void *settings_, const struct arguments *arguments)
 {
     const struct doctor_settings *settings = settings_;
@@ -145,13 +159,7 @@ static int run(const void *settings_, const struct arguments *arguments)
     mf_error why = { .text = "" };
     const char *model = arguments->count ? arguments->values[0] : NULL;
     mf_status status = findings ? MF_OK : fail_memory(&why, sizeof *findings);
-    bool found = status == MF_OK && model_path_resolve(path, model, &why) == MF_OK;
-    if (found)
-        status = probe_disk(&subject.disk, path, !settings->no_speed, &why);
-    else if (model)
-        status = why.status;
-    else if (status == MF_OK) /* the rest of the machine needs no model */
-        note("no disk is looked at: %s", why.text);
+    if (status == MF_OK) status = look_at_disk(&subject, path, settings, model, &why);
     if (status == MF_OK) {
         probe_machine(&subject);
         doctor_examine(findings, &subject);
